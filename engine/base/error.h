@@ -9,7 +9,7 @@
 #include <stdarg.h>
 
 #define ZR_MUST_CHECK __attribute__((warn_unused_result))
-#define ZR_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define ZR_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define ZR_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 enum zr_code {
