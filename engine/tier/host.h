@@ -6,6 +6,7 @@
 #ifndef ZR_TIER_HOST_H
 #define ZR_TIER_HOST_H
 
+#include "engine/base/pool.h"
 #include "engine/device/device.h"
 
 struct zr_host;
