@@ -43,6 +43,7 @@ enum zr_purpose {
 struct zr_buffer {
     enum zr_tier tier;
     enum zr_purpose purpose;
+    bool persistent;        /* its content outlives a step: weights, states, gradients; all others are scratch */
     uint64_t offset, bytes; /* bytes is what is used; the next buffer starts at the next multiple of ZR_PLAN_ALIGN */
     char name[40];          /* "weight slot 1", "m of unit 3", ... */
 };
@@ -105,17 +106,18 @@ struct zr_plan {
     uint64_t used[ZR_TIER_COUNT];
 
     /* device */
-    uint32_t slot_count[2], *slots[2];     /* weight slots of both classes */
-    uint32_t wide;                         /* fp32 copy of the unit at work (split on a backend that widens) */
-    uint32_t grad_slot_count, *grad_slots; /* fp32 accumulators, of the largest unit */
-    uint32_t narrow_slots[2];              /* bf16 gradients on their way out, one per gradient slot; or ZR_NO_BUFFER */
-    uint32_t work;
-    uint32_t ring_count, *ring;        /* running hidden states: micro_max + 2 */
-    uint32_t *dx;                      /* micro_max gradients of hidden states */
+    uint32_t slot_count[2], *slots[2]; /* weight slots of both classes */
+    uint32_t wide, wide_norm;          /* fp32 copies of the unit at work (split on a backend that widens) and of a tied
+                                          model's final norm; or ZR_NO_BUFFER */
+    uint32_t grad_slot_count;          /* fp32 accumulators: the first holds any unit, the second any block */
+    uint32_t grad_slots[2], narrow_slots[2]; /* narrow: bf16 gradients on their way out, or ZR_NO_BUFFER */
+    uint32_t work;                           /* activations of the micro-batch at work */
+    uint32_t hidden_count, *hidden;    /* hidden states on their way: in forward the inputs of blocks, in backward their
+                                          gradients and the checkpoints that were loaded; micro_max + 3 */
     uint32_t *checkpoint;              /* layers x micro_max: device or host buffer of the input of each block */
     uint32_t checkpoints_on_device;    /* how many blocks' (the last ones) */
     uint32_t kept_blocks;              /* the last blocks whose activations stay: no recomputation */
-    uint32_t *kept;                    /* kept_blocks x micro_max work areas */
+    uint32_t *kept;                    /* kept_blocks x micro_max work areas, first the block with the lowest index */
     uint32_t batch_device, rope, sums; /* tokens etc. of the whole step; cos/sin table; losses and norms (double) */
     /* host */
     uint32_t batch_host, sums_host;
