@@ -8,7 +8,7 @@
 
 struct zr_place {
     uint32_t cores, threads, numa_nodes; /* cores that this process may use; hardware threads likewise */
-    uint64_t memory_bytes;               /* what this process may take: MemAvailable, cut by the cgroup's memory limit */
+    uint64_t memory_bytes; /* what this process may take: MemAvailable, cut by the cgroup's memory limit */
     char cpu_name[128];
 };
 

@@ -7,8 +7,8 @@
 #ifndef ZR_BASE_POOL_H
 #define ZR_BASE_POOL_H
 
-#include <stdint.h>
 #include "engine/base/error.h"
+#include <stdint.h>
 
 struct zr_pool;
 

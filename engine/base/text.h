@@ -2,9 +2,9 @@
 #ifndef ZR_BASE_TEXT_H
 #define ZR_BASE_TEXT_H
 
+#include "engine/base/error.h"
 #include <stddef.h>
 #include <stdint.h>
-#include "engine/base/error.h"
 
 /* A string that grows; its memory is the heap's. { 0 } is an empty one; zr_text_fini() is safe on it.
  * Aborts when memory runs out: texts are small and made outside of steps. */

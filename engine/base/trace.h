@@ -6,18 +6,18 @@
 #ifndef ZR_BASE_TRACE_H
 #define ZR_BASE_TRACE_H
 
-#include <stdint.h>
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include <stdint.h>
 
 struct zr_trace;
 
 struct zr_event_record {
-    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
-    uint32_t track;            /* a queue; index of zr_trace_track() */
-    uint32_t name;             /* index of zr_trace_name() */
+    uint64_t begin_ns, end_ns;  /* CLOCK_MONOTONIC */
+    uint32_t track;             /* a queue; index of zr_trace_track() */
+    uint32_t name;              /* index of zr_trace_name() */
     uint32_t step, unit, micro; /* what it worked for; UINT32_MAX where it means nothing */
-    uint64_t bytes;            /* moved, or 0 */
+    uint64_t bytes;             /* moved, or 0 */
 };
 
 ZR_MUST_CHECK enum zr_code zr_trace_make(uint32_t capacity, struct zr_trace **ret_trace, struct zr_error *err);
