@@ -6,6 +6,11 @@
 
 #define SLAB_LIMIT ((uint64_t)1 << 37) /* lines fit in 32 bits, with room to spare */
 
+static uint16_t smaller(uint16_t a, uint16_t b)
+{
+    return a < b ? a : b;
+}
+
 struct zrp_hello zrp_hello_make(const char *name, const char *library, uint32_t ring_entries, uint64_t slab_bytes)
 {
     struct zrp_hello hello = { .size = sizeof hello, .major = ZRP_MAJOR, .minor = ZRP_MINOR, .features = ZRP_FEATURES };
@@ -49,7 +54,7 @@ enum zrp_status zrp_hello_answer(const void *body, size_t bytes, const struct zr
     *ret_welcome = (struct zrp_welcome){
         .size = sizeof *ret_welcome,
         .major = ZRP_MAJOR,
-        .minor = hello.minor < ZRP_MINOR ? hello.minor : ZRP_MINOR,
+        .minor = smaller(hello.minor, ZRP_MINOR),
         .features = hello.features & ZRP_FEATURES,
         .ring_entries = layout.ring_entries,
         .down_bytes = layout.down_bytes,
