@@ -114,9 +114,10 @@ void zr_rope_frequencies(const struct zr_dims *dims, uint64_t length, float *ret
  * angle = fp32(position * inv_freq), cosf, sinf. */
 void zr_rope_table(const struct zr_dims *dims, uint64_t positions, float *ret_table);
 
-/* Fills one tensor of random weights (fp32): normal(0, initializer_range), or ones, or zeros. Depends on seed, the
- * tensor's index and the element alone. */
-void zr_model_init_tensor(const struct zr_model *model, uint32_t tensor_index, uint64_t seed, float *ret_values);
+/* Elements [first, first + count) of one tensor of random weights (fp32): normal(0, initializer_range), or ones, or zeros.
+ * Depends on seed, the tensor's index and the element alone. */
+void zr_model_init_tensor(const struct zr_model *model, uint32_t tensor_index, uint64_t seed, uint64_t first,
+                          uint64_t count, float *ret_values);
 
 const char *zr_family_name(enum zr_family family);
 

@@ -194,6 +194,8 @@ static void place_device_scratch(struct walk *walk)
                 take(walk, ZR_DEVICE, ZR_FOR_GRADIENTS, false, elements * 2, "bf16 gradient slot %u", slot);
     }
 
+    plan->norm_scratch =
+        take(walk, ZR_DEVICE, ZR_FOR_BATCH, false, (largest / 1024 + 8) * sizeof(double), "partial sums of norms");
     uint64_t hidden_bytes = (uint64_t)plan->micro_tokens * model->dims.hidden * plan->machine.element_bytes;
     plan->work = take(walk, ZR_DEVICE, ZR_FOR_ACTIVATIONS, false,
                       zr_max_u64(plan->block_work.bytes, plan->head_work.bytes), "activations at work");

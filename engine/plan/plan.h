@@ -119,6 +119,7 @@ struct zr_plan {
     uint32_t kept_blocks;              /* the last blocks whose activations stay: no recomputation */
     uint32_t *kept;                    /* kept_blocks x micro_max work areas, first the block with the lowest index */
     uint32_t batch_device, rope, sums; /* tokens etc. of the whole step; cos/sin table; losses and norms (double) */
+    uint32_t norm_scratch;             /* partial sums of a gradient's norm: a double for every 1,024 elements */
     /* host */
     uint32_t batch_host, sums_host;
     uint32_t stage_count, *stages; /* chunk-sized staging for nvme states: low, m, v of one chunk side by side */
