@@ -22,8 +22,12 @@ enum zr_code zr_fail_in(struct zr_error *err, enum zr_code code, const char *for
     va_start(args, format);
     int length = vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    if (length >= 0 && (size_t)length < sizeof err->text)
-        snprintf(err->text + length, sizeof err->text - (size_t)length, ": %.*s", (int)(sizeof rest - 1), rest);
+    if (length < 0 || (size_t)length + 3 > sizeof err->text) return code;
+    size_t room = sizeof err->text - (size_t)length - 3; /* for ": " and the NUL */
+    memcpy(err->text + length, ": ", 2);
+    size_t kept = strnlen(rest, room);
+    memcpy(err->text + length + 2, rest, kept);
+    err->text[(size_t)length + 2 + kept] = '\0';
     return code;
 }
 

@@ -97,7 +97,7 @@ static void *worker_main(void *argument)
         seen = wait_change(pool, &pool->round, seen);
         if (seen & STOP) return NULL;
         work(pool, self->number);
-        if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1 && atomic_load(&pool->sleepers))
+        if (atomic_fetch_sub(&pool->busy, 1) == 1 && atomic_load(&pool->sleepers)) /* seq_cst, as in wait_change() */
             futex_wake(&pool->busy);
     }
 }
