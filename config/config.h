@@ -9,12 +9,12 @@
 #ifndef ZR_CONFIG_H
 #define ZR_CONFIG_H
 
+#include "engine/base/error.h"
+#include "engine/base/text.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "engine/base/error.h"
-#include "engine/base/text.h"
 
 enum zr_place_tier { ZR_PLACE_NONE, ZR_PLACE_CPU, ZR_PLACE_NVME }; /* DeepSpeed's offload devices */
 enum zr_backend { ZR_BACKEND_AUTO, ZR_BACKEND_CPU, ZR_BACKEND_CUDA };
@@ -43,9 +43,9 @@ enum { ZR_NVME_WEIGHT = 1, ZR_NVME_LOW = 2, ZR_NVME_M = 4, ZR_NVME_V = 8 };
 
 struct zr_config {
     /* model: */
-    char model_path[ZR_PATH_MAX];  /* model.path: a Hugging Face directory, or "" when model.config is given inline */
-    char model_config_json[8192];  /* model.config: an inline config.json (a mapping in the file), as JSON text, or "" */
-    uint64_t model_seed;           /* model.seed: random weights by initializer_range where no weights are given */
+    char model_path[ZR_PATH_MAX]; /* model.path: a Hugging Face directory, or "" when model.config is given inline */
+    char model_config_json[8192]; /* model.config: an inline config.json (a mapping in the file), as JSON text, or "" */
+    uint64_t model_seed;          /* model.seed: random weights by initializer_range where no weights are given */
 
     /* batches, resolved: train = micro * accumulation * ranks. In sequences of sequence_length tokens. */
     uint32_t sequence_length;
@@ -74,8 +74,8 @@ struct zr_config {
     struct {
         double warmup_min_lr, warmup_max_lr; /* WarmupLR, WarmupDecayLR */
         uint32_t warmup_num_steps, total_num_steps;
-        int warmup_type; /* ZR_WARMUP_LINEAR or ZR_WARMUP_LOG (DeepSpeed's default) */
-        double warmup_min_ratio, cos_min_ratio; /* WarmupCosineLR */
+        int warmup_type;                                  /* ZR_WARMUP_LINEAR or ZR_WARMUP_LOG (DeepSpeed's default) */
+        double warmup_min_ratio, cos_min_ratio;           /* WarmupCosineLR */
         double cycle_min_lr, cycle_max_lr, decay_lr_rate; /* OneCycle */
         uint32_t cycle_first_step_size, cycle_second_step_size, decay_step_size;
         uint32_t cycle_first_stair_count, cycle_second_stair_count;
@@ -90,25 +90,25 @@ struct zr_config {
     uint32_t steps_per_print;
 
     /* zerod: */
-    char socket[108];            /* zerod.socket */
-    char state_dir[ZR_PATH_MAX]; /* zerod.state_dir */
-    enum zr_backend backend;     /* zerod.device.backend */
-    uint64_t device_bytes;       /* zerod.device.memory; 0: all that is there (CUDA) */
-    uint64_t host_bytes;         /* zerod.host.memory; 0: what is free */
+    char socket[108];                               /* zerod.socket */
+    char state_dir[ZR_PATH_MAX];                    /* zerod.state_dir */
+    enum zr_backend backend;                        /* zerod.device.backend */
+    uint64_t device_bytes;                          /* zerod.device.memory; 0: all that is there (CUDA) */
+    uint64_t host_bytes;                            /* zerod.host.memory; 0: what is free */
     char nvme_path[ZR_NVME_PATHS_MAX][ZR_PATH_MAX]; /* zerod.nvme.path, or offload_*.nvme_path: striped over all */
     uint32_t nvme_path_count;
-    uint64_t nvme_bytes;      /* zerod.nvme.size; 0: what is free there */
-    uint32_t nvme_planes;     /* zerod.nvme.planes: which planes go there; bits; default from the offload devices */
-    bool nvme_verify;         /* zerod.nvme.verify: checksum of each block on every read */
-    bool nvme_allow_buffered; /* zerod.nvme.allow_buffered: go on, with a warning, where O_DIRECT does not work */
+    uint64_t nvme_bytes;         /* zerod.nvme.size; 0: what is free there */
+    uint32_t nvme_planes;        /* zerod.nvme.planes: which planes go there; bits; default from the offload devices */
+    bool nvme_verify;            /* zerod.nvme.verify: checksum of each block on every read */
+    bool nvme_allow_buffered;    /* zerod.nvme.allow_buffered: go on, with a warning, where O_DIRECT does not work */
     enum zr_io_engine io_engine; /* zerod.nvme.engine */
     uint32_t io_block_bytes, io_depth; /* zerod.nvme.block, zerod.nvme.depth, or aio.block_size, aio.queue_depth */
-    uint32_t compute_threads;    /* zerod.compute.threads: CPU backend; 0: all cores */
-    uint32_t optimizer_threads;  /* zerod.optimizer.threads; 0: all cores */
-    enum zr_simd simd;           /* zerod.optimizer.simd: for tests of equality */
-    uint32_t prefetch;           /* zerod.prefetch: units loaded ahead of the one that computes; 1 to 64 */
-    uint64_t update_chunk;       /* zerod.optimizer.chunk: parameters per piece of an update; multiple of 256 */
-    uint32_t loss_chunk_rows;    /* zerod.loss_chunk: tokens whose logits exist at a time; 0: chosen */
+    uint32_t compute_threads;          /* zerod.compute.threads: CPU backend; 0: all cores */
+    uint32_t optimizer_threads;        /* zerod.optimizer.threads; 0: all cores */
+    enum zr_simd simd;                 /* zerod.optimizer.simd: for tests of equality */
+    uint32_t prefetch;                 /* zerod.prefetch: units loaded ahead of the one that computes; 1 to 64 */
+    uint64_t update_chunk;             /* zerod.optimizer.chunk: parameters per piece of an update; multiple of 256 */
+    uint32_t loss_chunk_rows;          /* zerod.loss_chunk: tokens whose logits exist at a time; 0: chosen */
     enum zr_log_level_name log_level;
 };
 
@@ -141,8 +141,8 @@ ZR_MUST_CHECK enum zr_code zr_config_read(const char *path, const char *const *s
                                           struct zr_error *err);
 
 /* The same from memory; `name` stands for the file in messages and tells the format. */
-ZR_MUST_CHECK enum zr_code zr_config_read_text(const char *name, const char *text, size_t bytes, const char *const *sets,
-                                               uint32_t set_count, struct zr_config *config,
+ZR_MUST_CHECK enum zr_code zr_config_read_text(const char *name, const char *text, size_t bytes,
+                                               const char *const *sets, uint32_t set_count, struct zr_config *config,
                                                struct zr_config_report **ret_report, struct zr_error *err);
 void zr_config_report_free(struct zr_config_report *report);
 
@@ -165,5 +165,9 @@ void zr_config_reference(struct zr_text *out);
 /* Values that DeepSpeed's "auto" rules derive from the hidden size: reduce bucket h*h, prefetch bucket 0.9*h*h,
  * persistence threshold 10*h, as integers. */
 void zr_config_auto_buckets(uint64_t hidden, uint64_t *ret_reduce, uint64_t *ret_prefetch, uint64_t *ret_persistence);
+
+/* One line for each of those keys that the file leaves to "auto", once the model's hidden size is known: bytes of the model
+ * are not this room's. zr_config_summary() has them already where model.config says the size. */
+void zr_config_auto_summary(const struct zr_config_report *report, uint64_t hidden, struct zr_text *out);
 
 #endif
