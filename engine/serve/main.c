@@ -1,0 +1,12 @@
+/* main.c: zerod: a daemon that trains models larger than its device; its verbs need the engine in the process */
+#include "engine/serve/daemon.h"
+
+/* Verbs of engine/tools: name, function, one line of help. The last row has no name. */
+static const struct zr_verb verbs[] = {
+    { 0 },
+};
+
+int main(int argc, char **argv)
+{
+    return zr_serve_main(argc, argv, verbs);
+}
