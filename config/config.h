@@ -5,7 +5,9 @@
  *
  * Every value is typed and in the unit that its name says. DeepSpeed's keys keep their names and meanings at the top
  * level of the file; what only zerod has stands under `zerod:` (keys.c is the table; docs/configuration.md is printed
- * from it). Nothing here touches hardware or opens a model: the same file gives the same struct anywhere. */
+ * from it). Nothing here touches hardware or opens a model: the same file gives the same struct anywhere, but for the
+ * launcher's variables (ranks), the places of socket and state where none are given, and the check that directories on
+ * the drive that are in use are there and writable. */
 #ifndef ZR_CONFIG_H
 #define ZR_CONFIG_H
 
@@ -132,8 +134,9 @@ struct zr_config_report; /* remarks and origins of one reading; opaque */
  * else YAML. RANK, WORLD_SIZE and the launchers' variables are looked at for the number of ranks.
  *
  * On ZR_OK *config is complete and *ret_report (may hold notes and warnings) is the caller's: zr_config_report_free().
- * On failure *ret_report still lists every remark, so that a person sees all errors at once, and err has the first one
- * with its place ("file:line: key: text"). *ret_report is NULL only when the file could not be read at all.
+ * On failure *config has what could be resolved (zr_config_summary() copes with the gaps), *ret_report still lists every
+ * remark, so that a person sees all errors at once, and err has the first one with its place ("file:line: key: text").
+ * *ret_report is NULL only when the file could not be read at all.
  * ZR_ECONFIG  anything wrong in the file or the settings
  * ZR_EINPUT   the file cannot be opened */
 ZR_MUST_CHECK enum zr_code zr_config_read(const char *path, const char *const *sets, uint32_t set_count,

@@ -15,8 +15,8 @@ static void check_directory(struct zr_config_report *report, const char *key, st
 {
     struct stat status;
     struct statfs files;
-    char clipped[80];
-    zr_report_clip(clipped, path);
+    char clipped[400];
+    zr_report_clip_to(clipped, sizeof clipped, path);
     if (stat(path, &status) != 0)
         zr_report_add(report, ZR_REMARK_ERROR, where, key, "%s: %s\n  hint: make the directory, or name another",
                       clipped, errno == ENOENT ? "there is no such directory" : strerror(errno));

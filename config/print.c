@@ -76,8 +76,8 @@ void zr_config_print(const struct zr_config *config, const struct zr_config_repo
     *settings = report->settings;
     settings->config = *config;
 
-    char name[80];
-    zr_report_clip(name, report->name);
+    char name[400];
+    zr_report_clip_to(name, sizeof name, report->name);
     zr_text_add(out, "# %s as zerod %s reads it; ranks: %u (%s)\n", name, ZR_VERSION, config->ranks,
                 config->ranks_origin);
     const char *last = "";

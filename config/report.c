@@ -51,15 +51,20 @@ void zr_report_add(struct zr_config_report *report, enum zr_remark_kind kind, st
     va_end(arguments);
 }
 
-const char *zr_report_clip(char out[80], const char *text)
+const char *zr_report_clip_to(char *out, size_t room, const char *text)
 {
-    size_t length = strlen(text), kept = length < 79 ? length : 76;
+    size_t length = strlen(text), kept = length < room ? length : room - 4;
     while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) /* never half a character */
         kept--;
     for (size_t i = 0; i < kept; i++)
         out[i] = (unsigned char)text[i] < 32 || text[i] == 127 ? '?' : text[i];
     strcpy(out + kept, kept < length ? "..." : "");
     return out;
+}
+
+const char *zr_report_clip(char out[80], const char *text)
+{
+    return zr_report_clip_to(out, 80, text);
 }
 
 static int by_line(const void *left, const void *right)

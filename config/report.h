@@ -51,6 +51,7 @@ const struct zr_value_origin *zr_report_origin_const(const struct zr_config_repo
 
 /* `text` fit for a message: control bytes as '?', cut to the room with "..."; returns out. */
 const char *zr_report_clip(char out[80], const char *text);
+const char *zr_report_clip_to(char *out, size_t room, const char *text); /* room: at least 8 */
 
 /* Did the file or the command line give this key a value of its own ("auto" and null are none)? */
 bool zr_report_given(const struct zr_config_report *report, const char *path);

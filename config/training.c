@@ -164,9 +164,13 @@ static void peak_rate(struct zr_config_report *report, enum zr_schedule_kind kin
         config->rate.warmup_max_lr = config->lr;
         peak->origin = ZR_FROM_DERIVED;
         peak->from = "optimizer.params.lr";
-        if (peak->automatic)
+        if (peak->automatic) {
+            struct zr_text rate = { 0 };
+            zr_number_print(config->lr, &rate);
             zr_report_add(report, ZR_REMARK_NOTE, peak->where, "scheduler.params.warmup_max_lr",
-                          "auto: optimizer.params.lr, %g", config->lr);
+                          "auto: optimizer.params.lr, %s", rate.at);
+            zr_text_fini(&rate);
+        }
     }
     struct zr_where where = peak->where.line || peak->where.from_set ? peak->where : where_of(report, "scheduler.type");
     if (zr_report_given(report, "optimizer.params.lr") && config->lr != config->rate.warmup_max_lr) {
