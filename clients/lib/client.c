@@ -29,8 +29,14 @@ int zc_check_process(const struct zc_client *client)
     if (client->owner != getpid())
         return zc_fail(ZC_EINPUT, "this connection belongs to process %d: after fork() connect anew",
                        (int)client->owner);
-    if (client->gone) return zc_fail(ZC_EGONE, "%s", client->gone_text);
     return ZC_OK;
+}
+
+int zc_check_owner(const struct zc_client *client)
+{
+    int code = zc_check_process(client);
+    if (code == ZC_OK && client->gone) code = zc_fail(ZC_EGONE, "%s", client->gone_text);
+    return code;
 }
 
 static void note_gone(struct zc_client *client, const char *text)

@@ -33,7 +33,8 @@ void zc_arm(struct zc_client *client)
     uint64_t count;
     ssize_t got = read(client->nudge, &count, sizeof count); /* EAGAIN: it was not raised */
     (void)got;
-    if (client->stash_count == 0) {
+    if (client->stash_count == 0 && zrp_ring_ready(&client->cq) == 0) {
+        zc_look_at_socket(client); /* wake-ups for what was taken already */
         zrp_sleep_announce(&client->up->client_sleeping);
         if (zrp_ring_ready_before_sleep(&client->cq) == 0) return;
     }
