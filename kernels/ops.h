@@ -308,7 +308,8 @@ struct zr_op_adamw {
     enum zr_state_layout layout;
     enum zr_dtype grad_dtype;
     bool l2;
-    float grad_scale, lr, beta1, beta2, eps, decay, step_size, inverse_sqrt_correction2;
+    float grad_scale; /* the caller's; the rest by zr_adamw_scalars() */
+    float lr, beta1, beta2, one_minus_beta1, one_minus_beta2, eps, decay, lr_decay, step_size, inverse_sqrt_correction2;
 };
 
 /* Fills lr .. inverse_sqrt_correction2 from doubles for update number `step` (1 for the first); without

@@ -1,2 +1,0 @@
-/* split.h moved: kernels/split.h */
-#include "kernels/split.h"
