@@ -77,9 +77,10 @@ enum zrp_status zrp_receive(int socket, struct zrp_message *ret_message, struct 
     message->header = (struct zrp_header){ 0 };
 
     ssize_t got;
+    int resets = 0; /* a peer that closes with our messages unread: told once, before its own last message */
     do
         got = recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (got < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK ? ZRP_ETIME : zrp_fail(why, ZRP_EGONE, "%s", strerror(errno));
 
