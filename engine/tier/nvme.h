@@ -8,10 +8,10 @@
  *   N3  Every transfer is checked for its length. A short one is resumed where it stopped; nothing at all, EIO, ENOSPC and
  *       the like fail the queue and through it the device (D4), with file, offset, wanted and got in the text. EAGAIN and
  *       EINTR are tried again.
- *   N4  With `verify`, each block's CRC32C and the number of its last write are kept in RAM when it is written and compared
- *       when it is read: a flipped, stale or misplaced block is caught. Checkpoints always verify.
- *   N5  Offsets, lengths and host addresses are multiples of zr_nvme_align() (4096, or more where the file system asks);
- *       what lies between a shard's logical length and that multiple is padding.
+ *   N4  With `verify`, the CRC32C of each 4 KiB and the number of its last write are kept in RAM (8 bytes) when it is
+ *       written and compared when it is read: a flipped, stale or misplaced block is caught. Checkpoints always verify.
+ *   N5  Offsets, lengths and host addresses are multiples of ZR_NVME_ALIGN; what lies between a shard's logical length
+ *       and that multiple is padding. A file system whose direct I/O asks for more is treated as one that has none.
  *   N6  Nothing is allocated after open. */
 #ifndef ZR_TIER_NVME_H
 #define ZR_TIER_NVME_H
@@ -28,7 +28,7 @@ struct zr_nvme_config {
     const char *paths[ZR_NVME_PATHS_MAX]; /* directories that exist */
     uint32_t path_count;
     uint64_t bytes;              /* of the space: a multiple of ZR_NVME_ALIGN */
-    uint32_t block_bytes, depth; /* 1 MiB and 16 where 0 */
+    uint32_t block_bytes, depth; /* 1 MiB and 16 where 0; depth counts blocks in flight for each path and queue */
     uint64_t stripe_bytes;       /* consecutive bytes on one path; 0: 4 blocks */
     enum zr_io_engine engine;
     bool verify, allow_buffered;
