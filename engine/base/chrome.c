@@ -1,6 +1,6 @@
 /* chrome.c: events as Chrome trace JSON: one complete ("X") event a record, times in microseconds */
-#include <inttypes.h>
 #include "engine/base/trace.h"
+#include <inttypes.h>
 
 /* Names are our own, but a track may carry a job's name: quoted as JSON wants it. */
 static void add_string(struct zr_text *out, const char *text)
@@ -33,7 +33,8 @@ void zr_chrome_write(const struct zr_trace *trace, const struct zr_event_record 
         uint32_t track = record->track & 255;
         if (!(seen[track / 64] >> track % 64 & 1)) {
             seen[track / 64] |= (uint64_t)1 << track % 64;
-            zr_text_add(out, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%u,\"name\":\"thread_name\",\"args\":{\"name\":", track + 1);
+            zr_text_add(
+                out, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%u,\"name\":\"thread_name\",\"args\":{\"name\":", track + 1);
             add_string(out, zr_trace_track_text(trace, record->track));
             zr_text_add(out, "}}");
         }

@@ -3,8 +3,8 @@
 
 #ifdef ZR_FAULT_POINTS
 #include <pthread.h>
-#include <string.h>
 #include <stdio.h>
+#include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static char armed_point[64];                             /* "": any point */

@@ -56,7 +56,8 @@ void zr_log(enum zr_level level, const char *event, const char *format, ...)
     va_end(args);
     if (more > 0) length += more;
     if ((size_t)length > sizeof line - 2) length = sizeof line - 2; /* cut, never split */
-    while (length > 0 && line[length - 1] == ' ') length--;
+    while (length > 0 && line[length - 1] == ' ')
+        length--;
     line[length++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, (size_t)length);
     (void)written; /* a closed standard error is nobody's failure */

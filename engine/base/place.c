@@ -1,9 +1,10 @@
 /* place.c: what this process may use of the machine */
 #include "engine/base/place.h"
+#include "engine/base/pool.h"
 #include <hwloc.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "engine/base/pool.h"
 
 /* The first number in a file; UINT64_MAX when there is none ("max", or no such file). */
 static uint64_t number_in(const char *path)

@@ -5,6 +5,7 @@
  * same words. Workers spin a little before they sleep, since loops follow each other within microseconds; never when
  * the machine has fewer processors than threads that would spin. */
 #include "engine/base/pool.h"
+#include "engine/base/clock.h"
 #include <assert.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "engine/base/clock.h"
 
 #define SPIN_NS 20000
 
@@ -34,7 +34,7 @@ struct zr_pool {
     struct worker {
         struct zr_pool *pool;
         uint32_t number;
-    } *numbers;
+    } * numbers;
     uint32_t started;
 };
 
@@ -83,7 +83,8 @@ static uint32_t wait_change(struct zr_pool *pool, _Atomic uint32_t *word, uint32
     }
     atomic_fetch_add(&pool->sleepers, 1); /* seq_cst: pairs with the waker's store and load */
     uint32_t value;
-    while ((value = atomic_load(word)) == seen) futex_wait(word, seen);
+    while ((value = atomic_load(word)) == seen)
+        futex_wait(word, seen);
     atomic_fetch_sub(&pool->sleepers, 1);
     return value;
 }
@@ -154,7 +155,8 @@ void zr_pool_free(struct zr_pool *pool)
     if (!pool) return;
     atomic_fetch_or(&pool->round, STOP);
     futex_wake(&pool->round);
-    for (uint32_t i = 1; i <= pool->started; i++) pthread_join(pool->workers[i], NULL);
+    for (uint32_t i = 1; i <= pool->started; i++)
+        pthread_join(pool->workers[i], NULL);
     free(pool->workers);
     free(pool->numbers);
     free(pool);
@@ -168,7 +170,8 @@ uint32_t zr_pool_threads(const struct zr_pool *pool)
 void zr_pool_run(struct zr_pool *pool, uint32_t count, zr_pool_body *body, void *context)
 {
     if (pool->threads == 1 || count <= 1) {
-        for (uint32_t item = 0; item < count; item++) body(context, item, 0);
+        for (uint32_t item = 0; item < count; item++)
+            body(context, item, 0);
         return;
     }
     pool->body = body;
@@ -182,5 +185,6 @@ void zr_pool_run(struct zr_pool *pool, uint32_t count, zr_pool_body *body, void 
 
     work(pool, 0);
     uint32_t busy;
-    while ((busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) != 0) wait_change(pool, &pool->busy, busy);
+    while ((busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) != 0)
+        wait_change(pool, &pool->busy, busy);
 }

@@ -11,7 +11,8 @@ static void make_room(struct zr_text *text, size_t more)
     size_t need = text->length + more + 1;
     if (need <= text->room) return;
     size_t room = text->room ? text->room : 128;
-    while (room < need) room *= 2;
+    while (room < need)
+        room *= 2;
     char *at = realloc(text->at, room);
     if (!at) abort();
     text->at = at;
@@ -63,7 +64,8 @@ const char *zr_text_bytes(char out[24], uint64_t bytes)
     int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
     int length = snprintf(out, 24, "%.*f", decimals, value);
     if (decimals > 0) { /* 22.0 is 22, 5.50 is 5.5 */
-        while (out[length - 1] == '0') length--;
+        while (out[length - 1] == '0')
+            length--;
         if (out[length - 1] == '.') length--;
     }
     snprintf(out + length, 24 - (size_t)length, " %s", bytes == 1 ? "byte" : units[unit]);

@@ -60,7 +60,8 @@ static uint32_t intern(struct zr_trace *trace, char **table, _Atomic uint32_t *c
 {
     pthread_mutex_lock(&trace->lock);
     uint32_t used = atomic_load_explicit(count, memory_order_relaxed), index = 0;
-    while (index < used && strcmp(table[index], text) != 0) index++;
+    while (index < used && strcmp(table[index], text) != 0)
+        index++;
     if (index == used) {
         assert(used < NAMES);
         table[index] = strdup(text);
@@ -98,7 +99,8 @@ void zr_trace_put(struct zr_trace *trace, const struct zr_event_record *record)
     uint64_t claim = atomic_fetch_add_explicit(&trace->claimed, 1, memory_order_relaxed);
     struct slot *slot = &trace->slots[claim % trace->capacity];
     atomic_store_explicit(&slot->mark, 2 * claim + 1, memory_order_seq_cst);
-    for (unsigned i = 0; i < WORDS; i++) atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
+    for (unsigned i = 0; i < WORDS; i++)
+        atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
     atomic_store_explicit(&slot->mark, 2 * claim + 2, memory_order_release);
 }
 
@@ -111,7 +113,8 @@ uint32_t zr_trace_read(struct zr_trace *trace, struct zr_event_record *records, 
         struct slot *slot = &trace->slots[claim % trace->capacity];
         if (atomic_load_explicit(&slot->mark, memory_order_acquire) != 2 * claim + 2) continue;
         uint64_t words[WORDS];
-        for (unsigned i = 0; i < WORDS; i++) words[i] = atomic_load_explicit(&slot->words[i], memory_order_acquire);
+        for (unsigned i = 0; i < WORDS; i++)
+            words[i] = atomic_load_explicit(&slot->words[i], memory_order_acquire);
         if (atomic_load_explicit(&slot->mark, memory_order_seq_cst) != 2 * claim + 2) continue;
         memcpy(&records[count++], words, sizeof words);
     }
