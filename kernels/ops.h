@@ -298,7 +298,7 @@ enum zr_state_layout {
  * with step_size = lr / correction1, correction1 = 1 - beta1^t, inverse_sqrt_correction2 = 1 / sqrt(1 - beta2^t), all
  * computed in double by the caller and rounded once to fp32 (zr_adamw_scalars()). Every operation above is one IEEE fp32
  * operation as written, so that scalar, AVX2, AVX-512 and the GPU give the same bits.
- * Split layout: w is decoded from (weight, low), updated as above, and encoded again (kernels/cpu/split.h). */
+ * Split layout: w is decoded from (weight, low), updated as above, and encoded again (kernels/split.h). */
 struct zr_op_adamw {
     void *weight;  /* fp32, or bf16 in the split layout */
     uint16_t *low; /* split layout only */

@@ -3,8 +3,9 @@
  * encode: b = bits of the master. A tie ((b & 0x1ffff) == 0x8000: halfway, and the bf16 below is even) is moved one ulp
  * towards zero first, since there round-to-nearest-even goes down while decoding would assume up. Then
  *     high = RNE(b) as bf16,   low = b mod 2^16,   decode: b = (high << 16) + sign_extend(low).
- * So high is exactly what PyTorch's cast of the master gives, and decode(encode(b)) == b for every finite b that is not
- * such a tie and does not round to infinity. */
+ * So high is exactly what PyTorch's cast of the master gives, and decode(encode(b)) == b for every b that is not such a
+ * tie and not a NaN, even for those whose high is infinite. A NaN becomes quiet and loses its low 16 bits first, since
+ * the rounding could carry it over to infinity or to zero, and a broken master would look like a sound weight. */
 #ifndef ZR_KERNELS_SPLIT_H
 #define ZR_KERNELS_SPLIT_H
 
@@ -19,6 +20,7 @@ static inline float zr_split_decode(uint16_t high, uint16_t low)
 static inline void zr_split_encode(float master, uint16_t *ret_high, uint16_t *ret_low)
 {
     uint32_t bits = zr_f32_bits(master);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = (bits | 0x400000u) & 0xffff0000u;
     if ((bits & 0x1ffffu) == 0x8000u) bits -= 1;
     *ret_high = (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
     *ret_low = (uint16_t)bits;
