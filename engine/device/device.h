@@ -59,7 +59,7 @@ void zr_device_clear_failure(struct zr_device *device); /* only while all stream
 
 /* A counter that starts at 0. Values signalled on one timeline grow. Any stream or thread may wait. */
 ZR_MUST_CHECK enum zr_code zr_timeline_make(struct zr_timeline **ret_timeline, struct zr_error *err);
-void zr_timeline_free(struct zr_timeline *timeline);
+void zr_timeline_free(struct zr_timeline *timeline); /* once nobody signals or waits any more; NULL is fine */
 uint64_t zr_timeline_value(const struct zr_timeline *timeline);
 void zr_timeline_signal(struct zr_timeline *timeline, uint64_t value); /* by a host thread */
 void zr_timeline_wait(struct zr_timeline *timeline, uint64_t value); /* blocks the calling thread: spins, then sleeps */
@@ -71,13 +71,14 @@ bool zr_timeline_wait_for(struct zr_timeline *timeline, uint64_t value, uint64_t
  * operations; others copy. One thread at a time queues on a stream. */
 ZR_MUST_CHECK enum zr_code zr_stream_open(struct zr_device *device, const char *name, uint32_t entries, bool compute,
                                           struct zr_stream **ret_stream, struct zr_error *err);
-void zr_stream_close(struct zr_stream *stream); /* waits until the stream is idle */
+void zr_stream_close(struct zr_stream *stream); /* waits until the stream is idle; NULL is fine */
 struct zr_device *zr_stream_device(const struct zr_stream *stream);
 
 void zr_stream_wait(struct zr_stream *stream, struct zr_timeline *timeline, uint64_t value);
 void zr_stream_signal(struct zr_stream *stream, struct zr_timeline *timeline, uint64_t value);
 
-/* Copies between device and host, or within the device. `from` and `to` do not overlap and stay valid until done. */
+/* Copies between device and host, or within the device (one without memory: within the host). `from` and `to` do not
+ * overlap and stay valid until done. */
 void zr_stream_copy(struct zr_stream *stream, void *to, const void *from, uint64_t bytes);
 
 /* Queues an operation of kernels/ops.h; use the typed launchers of engine/device/launch.h. The arguments are checked
@@ -90,7 +91,7 @@ typedef void zr_stream_function(void *context);
 void zr_stream_call(struct zr_stream *stream, zr_stream_function *call, void *context);
 
 /* Marks what follows in the trace: the time from this mark's turn to the next mark or end is one event. `name` is an
- * index of zr_trace_name(). end: name UINT32_MAX. */
+ * index of zr_trace_name(), `track` is filled in. end: name UINT32_MAX. Closing the stream ends the last one. */
 void zr_stream_mark(struct zr_stream *stream, const struct zr_event_record *label);
 
 #endif
