@@ -60,7 +60,7 @@ static uint32_t take_fds(struct msghdr *message, int fds[ZRP_FDS_MAX])
     return count;
 }
 
-enum zrp_status zrp_receive(int socket, struct zrp_message *ret_message, struct zrp_why *why)
+enum zrp_status zrp_receive(int socket, struct zrp_message *ret_message, bool wait, struct zrp_why *why)
 {
     struct zrp_message *message = ret_message; /* filled in piece by piece: valid on ZRP_OK only */
     struct iovec parts[2] = { { .iov_base = &message->header, .iov_len = sizeof message->header },
@@ -79,7 +79,7 @@ enum zrp_status zrp_receive(int socket, struct zrp_message *ret_message, struct 
     ssize_t got;
     int resets = 0; /* a peer that closes with our messages unread: told once, before its own last message */
     do
-        got = recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        got = recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
     while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (got < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK ? ZRP_ETIME : zrp_fail(why, ZRP_EGONE, "%s", strerror(errno));

@@ -7,6 +7,7 @@
 
 #include "ipc/status.h"
 #include "ipc/wire.h"
+#include <stdbool.h>
 
 struct zrp_message {
     struct zrp_header header;
@@ -21,9 +22,9 @@ struct zrp_message {
 enum zrp_status zrp_send(int socket, enum zrp_type type, uint16_t flags, uint32_t seq, enum zrp_status status,
                          const void *body, size_t bytes, const int *fds, uint16_t fd_count);
 
-/* Takes one message if there is one. ZRP_ETIME: none now. ZRP_EGONE: the peer closed. ZRP_EPROTOCOL: what came is no
+/* Takes one message if there is one, or waits for one (`wait`). ZRP_ETIME: none now. ZRP_EGONE: the peer closed. ZRP_EPROTOCOL: what came is no
  * message. */
-enum zrp_status zrp_receive(int socket, struct zrp_message *ret_message, struct zrp_why *why);
+enum zrp_status zrp_receive(int socket, struct zrp_message *ret_message, bool wait, struct zrp_why *why);
 
 /* Closes the descriptors that nobody took out (set fds[i] to -1 to keep one). */
 void zrp_message_close_fds(struct zrp_message *message);

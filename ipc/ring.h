@@ -37,7 +37,7 @@ static inline int64_t zrp_ring_room(const struct zrp_ring *ring)
     return used <= ring->count ? (int64_t)(ring->count - used) : -1;
 }
 
-/* Producer: the index that the next entry will have. */
+/* The place of the producer's next entry or of the consumer's oldest one. */
 static inline uint32_t zrp_ring_index(const struct zrp_ring *ring)
 {
     return ring->mine & (ring->count - 1);
@@ -70,16 +70,28 @@ static inline int64_t zrp_ring_ready_before_sleep(const struct zrp_ring *ring)
     return ready <= ring->count ? (int64_t)ready : -1;
 }
 
-/* Consumer: copies the oldest entry out and gives its place back. One is ready. */
-static inline void zrp_ring_take(struct zrp_ring *ring, void *entry)
+/* Consumer: copies the oldest entry out; its place stays taken. One is ready. */
+static inline void zrp_ring_peek(const struct zrp_ring *ring, void *entry)
 {
-    const _Atomic uint64_t *from = ring->words + (size_t)(ring->mine & (ring->count - 1)) * ring->entry_words;
+    const _Atomic uint64_t *from = ring->words + (size_t)zrp_ring_index(ring) * ring->entry_words;
     for (uint32_t i = 0; i < ring->entry_words; i++) {
         uint64_t word = atomic_load_explicit(from + i, memory_order_relaxed);
         memcpy((char *)entry + 8 * i, &word, 8);
     }
+}
+
+/* Consumer: gives the oldest entry's place back. */
+static inline void zrp_ring_drop(struct zrp_ring *ring)
+{
     ring->mine++;
     atomic_store_explicit(ring->head, ring->mine, memory_order_release);
+}
+
+/* Consumer: both. */
+static inline void zrp_ring_take(struct zrp_ring *ring, void *entry)
+{
+    zrp_ring_peek(ring, entry);
+    zrp_ring_drop(ring);
 }
 
 /* Consumer: raises or lowers its flag; look at the ring once more after raising it. */

@@ -4,10 +4,12 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { TURNS_PER_LOOK = 32 }; /* a look at the clock costs as much as about that many turns */
+enum { SKIPS_FIRST = 4, SKIPS_MOST = 256 };
 
 uint64_t zrp_now_ns(void)
 {
@@ -29,6 +31,21 @@ bool zrp_spin_on(struct zrp_spin *spin)
     return zrp_now_ns() < spin->end_ns;
 }
 
+struct zrp_spin zrp_spinner_begin(struct zrp_spinner *spinner, bool hot)
+{
+    if (!hot || spinner->skip == 0) return zrp_spin_for(hot ? spinner->spin_ns : 0);
+    spinner->skip--;
+    return zrp_spin_for(0);
+}
+
+void zrp_spinner_end(struct zrp_spinner *spinner, const struct zrp_spin *spin, bool found)
+{
+    if (spin->end_ns == 0) return; /* there was none */
+    spinner->penalty = found ? 0 : spinner->penalty * 2 + SKIPS_FIRST;
+    if (spinner->penalty > SKIPS_MOST) spinner->penalty = SKIPS_MOST;
+    spinner->skip = spinner->penalty;
+}
+
 bool zrp_spinning_helps(void)
 {
     cpu_set_t cores;
@@ -36,15 +53,32 @@ bool zrp_spinning_helps(void)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 1;
 }
 
-int zrp_bell_make(void)
+int zrp_bell_make(int ends[2])
+{
+    return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+}
+
+void zrp_bell_ring(int end)
+{
+    (void)send(end, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* no room: it rings already */
+}
+
+bool zrp_bell_hush(int end)
+{
+    char rings[256];
+    ssize_t got = recv(end, rings, sizeof rings, MSG_DONTWAIT);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+int zrp_nudge_make(void)
 {
     return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
-void zrp_bell_ring(int bell)
+void zrp_nudge(int fd)
 {
     uint64_t one = 1;
-    ssize_t written = write(bell, &one, sizeof one); /* EAGAIN: it rings already */
+    ssize_t written = write(fd, &one, sizeof one); /* EAGAIN: it is readable already */
     (void)written;
 }
 

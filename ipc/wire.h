@@ -5,7 +5,7 @@
  *       ├────────────────────────────────────────►│
  *       │      WELCOME layout + down, up, bell    │   down: completions, written by the daemon alone (sealed)
  *       │◄────────────────────────────────────────┤   up:   submissions and the slab, written by the client
- *       │ READY                                   │   bell: eventfd, rung by the client when the daemon sleeps
+ *       │ READY                                   │   bell: a socket, rung by the client when the daemon sleeps
  *       ├────────────────────────────────────────►│
  *       ╎ rings; requests and replies; WAKE       ╎
  *

@@ -5,6 +5,7 @@
 #include "ipc/wait.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,29 @@ uint64_t zc_timeout_ns(const struct zc_client *client)
     return (uint64_t)client->timeout_ms * 1000000u;
 }
 
+/* Counted instead of asking for the process's number at each call, which would be the hot path's only call into the system. */
+static _Atomic uint32_t fork_count;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&fork_count, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+uint32_t zc_forks(void)
+{
+    return atomic_load_explicit(&fork_count, memory_order_relaxed);
+}
+
 int zc_check_process(const struct zc_client *client)
 {
     if (!client) return zc_fail(ZC_EINPUT, "no connection was given (NULL)");
-    if (client->owner != getpid())
-        return zc_fail(ZC_EINPUT, "this connection belongs to process %d: after fork() connect anew",
-                       (int)client->owner);
+    if (client->forks != zc_forks())
+        return zc_fail(ZC_EINPUT, "this connection belongs to the parent process: after fork() connect anew");
     return ZC_OK;
 }
 
@@ -105,7 +123,7 @@ static int next_message(struct zc_client *client, uint64_t end_ns)
 {
     for (;;) {
         struct zrp_why why = { 0 };
-        enum zrp_status status = zrp_receive(client->socket, client->message, &why);
+        enum zrp_status status = zrp_receive(client->socket, client->message, false, &why);
         if (status == ZRP_ETIME) {
             uint64_t now_ns = zrp_now_ns();
             if (end_ns != UINT64_MAX && now_ns >= end_ns)
@@ -126,11 +144,11 @@ static int next_message(struct zc_client *client, uint64_t end_ns)
     }
 }
 
-void zc_look_at_socket(struct zc_client *client)
+void zc_look_at_socket(struct zc_client *client, bool wait)
 {
     struct zrp_why why = { 0 };
     while (!client->gone) {
-        enum zrp_status status = zrp_receive(client->socket, client->message, &why);
+        enum zrp_status status = zrp_receive(client->socket, client->message, wait, &why);
         if (status == ZRP_ETIME) return;
         if (status == ZRP_EGONE)
             note_gone(client, "the daemon went away: connect again, then open the job by its name");
@@ -141,6 +159,7 @@ void zc_look_at_socket(struct zc_client *client)
             if (type == ZRP_GOODBYE || type == ZRP_ERROR) note_gone(client, (const char *)client->message->body);
             zrp_message_close_fds(client->message); /* else: the late reply of a request that timed out */
         }
+        if (wait) return; /* what else there is can wait as well */
     }
 }
 
@@ -197,7 +216,9 @@ static int shake_hands(struct zc_client *client, const char *name, uint32_t ring
 
 ZC_EXPORT int zc_connect(const struct zc_connect *options, struct zc_client **ret_client)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct zc_connect asked;
+    pthread_once(&once, watch_forks);
     zc_clear();
     int code = zc_copy_in(&asked, sizeof asked, options, "zc_connect");
     if (code) return code;
@@ -207,11 +228,11 @@ ZC_EXPORT int zc_connect(const struct zc_connect *options, struct zc_client **re
                                   .bell = -1,
                                   .poll_fd = -1,
                                   .nudge = -1,
-                                  .owner = getpid(),
+                                  .forks = zc_forks(),
                                   .down_area = { .fd = -1 },
                                   .up_area = { .fd = -1 },
                                   .timeout_ms = asked.timeout_ms ? asked.timeout_ms : TIMEOUT_MS };
-    if (zrp_spinning_helps()) client->spin_ns = (asked.spin_us ? asked.spin_us : SPIN_US) * (uint64_t)1000;
+    if (zrp_spinning_helps()) client->spinner.spin_ns = (asked.spin_us ? asked.spin_us : SPIN_US) * (uint64_t)1000;
     client->message = malloc(sizeof *client->message);
     if (!client->message) code = zc_fail(ZC_EFULL, "no memory");
     if (code == ZC_OK) code = connect_socket(client, asked.socket);
@@ -231,7 +252,7 @@ ZC_EXPORT int zc_connect(const struct zc_connect *options, struct zc_client **re
 ZC_EXPORT void zc_close(struct zc_client *client)
 {
     if (!client) return;
-    if (!client->gone && client->owner == getpid())
+    if (!client->gone && client->forks == zc_forks())
         (void)zrp_send(client->socket, ZRP_DETACH, 0, ++client->seq, ZRP_OK, NULL, 0, NULL, 0);
     int *fds[] = { &client->socket, &client->bell, &client->poll_fd, &client->nudge };
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
@@ -277,14 +298,14 @@ ZC_EXPORT int zc_fd(struct zc_client *client)
 int zc_request(struct zc_client *client, enum zrp_type type, const void *body, size_t bytes, int fd,
                uint64_t timeout_ns)
 {
-    zc_look_at_socket(client); /* makes room, and tells a goodbye from a broken pipe */
+    zc_look_at_socket(client, false); /* makes room, and tells a goodbye from a broken pipe */
     int code = zc_check_owner(client);
     if (code) return code;
     if (bytes > ZRP_BODY_MAX) return zc_fail(ZC_EINPUT, "a request of %zu bytes: %u are possible", bytes, ZRP_BODY_MAX);
     uint32_t seq = ++client->seq;
     enum zrp_status status = zrp_send(client->socket, type, 0, seq, ZRP_OK, body, bytes, &fd, fd >= 0);
     if (status != ZRP_OK) {
-        zc_look_at_socket(client); /* why, perhaps */
+        zc_look_at_socket(client, false); /* why, perhaps */
         note_gone(client, "the daemon went away: connect again, then open the job by its name");
         return zc_fail(ZC_EGONE, "%s", client->gone_text);
     }

@@ -13,6 +13,7 @@
 #include "ipc/area.h"
 #include "ipc/channel.h"
 #include "ipc/ring.h"
+#include "ipc/wait.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -31,9 +32,9 @@ struct zc_extent {
 
 struct zc_client {
     int socket, bell;
-    pid_t owner; /* a child after fork() may only close */
+    uint32_t forks; /* zc_forks() when it was made: a child after fork() may only close */
     uint32_t timeout_ms;
-    uint64_t spin_ns;
+    struct zrp_spinner spinner;
     char *socket_path; /* for sentences */
 
     struct zrp_layout layout;
@@ -42,6 +43,9 @@ struct zc_client {
     struct zrp_up *up;
     unsigned char *slab;
     struct zrp_ring sq, cq;
+
+    bool hot;              /* the last submission followed a result at once: the next one may, so spinning pays */
+    uint64_t delivered_ns; /* when the last result was delivered */
 
     uint64_t submitted, completed; /* C2 */
     uint32_t in_flight;            /* C1 */
@@ -69,6 +73,9 @@ struct zc_job {
     struct zrp_facts facts; /* when it was opened */
 };
 
+/* client.c: forks between the process that loaded the library and this one */
+uint32_t zc_forks(void);
+
 /* error.c */
 void zc_clear(void);
 int zc_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -82,8 +89,8 @@ int zc_request(struct zc_client *client, enum zrp_type type, const void *body, s
 uint64_t zc_timeout_ns(const struct zc_client *client);
 /* The reply's text, also when it came in a memfd; from malloc(). */
 int zc_reply_text(struct zc_client *client, char **ret_text);
-/* Looks at what lies in the socket without waiting: wake-ups are swallowed, a goodbye is noted. */
-void zc_look_at_socket(struct zc_client *client);
+/* Looks at what lies in the socket: wake-ups are swallowed, a goodbye is noted. `wait`: for one message, for ever. */
+void zc_look_at_socket(struct zc_client *client, bool wait);
 int zc_check_process(const struct zc_client *client); /* there, and not the parent's */
 int zc_check_owner(const struct zc_client *client);   /* and the daemon is still at the other end */
 

@@ -2,12 +2,15 @@
  *
  *     submit ──► sq ──► daemon ──► cq ──► [stash] ──► zc_wait()
  *
- * Waiting spins for a moment while work is in flight, then sleeps in poll() on the socket: a wake-up and the death of the
- * daemon both come there, so no timer is needed. */
+ * Waiting spins for a moment where submissions follow results at once, else it sleeps on the socket right away: a wake-up
+ * and the death of the daemon both come there, so no timer is needed. Spinning while the daemon must first wake up would be
+ * worse than useless on few cores: the scheduler likes to wake it where the client runs. */
 #include "clients/lib/internal.h"
 #include "ipc/wait.h"
 #include <string.h>
 #include <unistd.h>
+
+enum { HOT_GAPS = 4 }; /* a submission this many spins after the last result, or sooner, is back to back */
 
 /* -- completions --------------------------------------------------------------------------------------------------- */
 
@@ -17,12 +20,15 @@ static bool collect_one(struct zc_client *client)
     int64_t ready = zrp_ring_ready(&client->cq);
     if (ready <= 0 || client->stash_count == client->layout.ring_entries) return false;
     struct zc_stashed *stashed = client->stash + client->stash_count++;
-    const char *sentence = (const char *)client->down_area.at + client->layout.sentence_offset +
-                           (size_t)(client->cq.mine & (client->cq.count - 1)) * ZRP_SENTENCE;
-    stashed->sentence[0] = 0;
-    memcpy(stashed->sentence, sentence, ZRP_SENTENCE - 1); /* before the entry's place is given back */
-    stashed->sentence[ZRP_SENTENCE - 1] = 0;
-    zrp_ring_take(&client->cq, &stashed->cqe);
+    zrp_ring_peek(&client->cq, &stashed->cqe);
+    if (stashed->cqe.status) { /* the sentence is its place's, so it is taken before that is given back */
+        memcpy(stashed->sentence,
+               (const char *)client->down_area.at + client->layout.sentence_offset +
+                   (size_t)zrp_ring_index(&client->cq) * ZRP_SENTENCE,
+               ZRP_SENTENCE - 1);
+        stashed->sentence[ZRP_SENTENCE - 1] = 0;
+    }
+    zrp_ring_drop(&client->cq);
     client->completed = stashed->cqe.ticket;
     return true;
 }
@@ -34,11 +40,11 @@ void zc_arm(struct zc_client *client)
     ssize_t got = read(client->nudge, &count, sizeof count); /* EAGAIN: it was not raised */
     (void)got;
     if (client->stash_count == 0 && zrp_ring_ready(&client->cq) == 0) {
-        zc_look_at_socket(client); /* wake-ups for what was taken already */
+        zc_look_at_socket(client, false); /* wake-ups for what was taken already */
         zrp_sleep_announce(&client->up->client_sleeping);
         if (zrp_ring_ready_before_sleep(&client->cq) == 0) return;
     }
-    zrp_bell_ring(client->nudge);
+    zrp_nudge(client->nudge);
 }
 
 static int deliver(struct zc_client *client, uint32_t index, struct zc_result *result)
@@ -62,6 +68,7 @@ static int deliver(struct zc_client *client, uint32_t index, struct zc_result *r
         zc_clear();
     if (result) zc_copy_out(result, &all, sizeof all);
     int code = all.status;
+    client->delivered_ns = zrp_now_ns();
     client->stash_count--;
     client->in_flight--;
     memmove(stashed, stashed + 1, (client->stash_count - index) * sizeof *stashed);
@@ -84,13 +91,11 @@ static bool find_result(struct zc_client *client, uint64_t ticket, uint32_t *ret
 static void sleep_once(struct zc_client *client, uint64_t end_ns)
 {
     zrp_sleep_announce(&client->up->client_sleeping);
-    if (zrp_ring_ready_before_sleep(&client->cq) == 0) {
-        uint64_t now_ns = zrp_now_ns();
-        if (end_ns == UINT64_MAX || end_ns > now_ns)
-            zrp_wait_readable(client->socket, end_ns == UINT64_MAX ? UINT64_MAX : end_ns - now_ns);
-    }
+    bool forever = end_ns == UINT64_MAX, empty = zrp_ring_ready_before_sleep(&client->cq) == 0;
+    uint64_t now_ns = forever ? 0 : zrp_now_ns();
+    if (empty && !forever && end_ns > now_ns) zrp_wait_readable(client->socket, end_ns - now_ns);
+    zc_look_at_socket(client, empty && forever); /* one call into the system where there is no time limit */
     zrp_sleep_end(&client->up->client_sleeping);
-    zc_look_at_socket(client);
 }
 
 static int wait_result(struct zc_client *client, uint64_t ticket, uint64_t end_ns, struct zc_result *result)
@@ -106,15 +111,16 @@ static int wait_result(struct zc_client *client, uint64_t ticket, uint64_t end_n
         }
         if (zrp_ring_ready(&client->cq) < 0) return zc_fail(ZC_EBUG, "the daemon's completion ring is damaged");
         if (end_ns == 0 || (end_ns != UINT64_MAX && zrp_now_ns() >= end_ns)) {
-            zc_look_at_socket(client);
+            zc_look_at_socket(client, false);
             if (client->gone || zrp_ring_ready(&client->cq) > 0) continue;
             return zc_fail(ZC_ETIME, "the result has not come yet");
         }
         if (!spun) {
             spun = true;
-            spin = zrp_spin_for(client->spin_ns);
+            spin = zrp_spinner_begin(&client->spinner, client->hot);
             while (zrp_ring_ready(&client->cq) == 0 && zrp_spin_on(&spin))
                 ;
+            zrp_spinner_end(&client->spinner, &spin, zrp_ring_ready(&client->cq) != 0);
             continue;
         }
         sleep_once(client, end_ns);
@@ -161,6 +167,7 @@ static int put(struct zc_client *client, struct zrp_sqe *sqe, uint64_t *ret_tick
                        client->in_flight);
     sqe->ticket = ++client->submitted;
     sqe->submit_ns = zrp_now_ns();
+    client->hot = sqe->submit_ns - client->delivered_ns < HOT_GAPS * client->spinner.spin_ns;
     client->in_flight++;
     zrp_ring_put(&client->sq, sqe);
     if (zrp_sleeps(&client->down->daemon_sleeping)) zrp_bell_ring(client->bell);

@@ -107,7 +107,7 @@ static void serve_session(struct zr_daemon *daemon, uint32_t place, struct zrp_m
     struct zr_session *session = daemon->sessions[place];
     for (;;) {
         struct zrp_why why = { 0 };
-        enum zrp_status status = zrp_receive(session->socket, message, &why);
+        enum zrp_status status = zrp_receive(session->socket, message, false, &why);
         if (status == ZRP_ETIME) return;
         if (status == ZRP_OK) {
             status = session->state < ZR_SESSION_ACTIVE ? greet(daemon, session, message, &why)
@@ -157,7 +157,7 @@ static void begin_to_stop(struct zr_daemon *daemon)
     zr_notify("STOPPING=1");
     zr_log(ZR_LOG_INFO, "stopping", "socket=%s", daemon->door.path);
     epoll_ctl(daemon->epoll, EPOLL_CTL_DEL, daemon->door.socket, NULL);
-    epoll_ctl(daemon->epoll, EPOLL_CTL_DEL, daemon->stop_bell, NULL);
+    epoll_ctl(daemon->epoll, EPOLL_CTL_DEL, daemon->stop_nudge, NULL);
     zr_listen_close(&daemon->door);
     daemon->door_open = false;
     zr_turns_stop(&daemon->turns);
@@ -219,15 +219,15 @@ void zr_daemon_loop(struct zr_daemon *daemon)
 void zr_daemon_stop(struct zr_daemon *daemon)
 {
     atomic_store(&daemon->stopping, true);
-    zrp_bell_ring(daemon->stop_bell);
+    zrp_nudge(daemon->stop_nudge);
 }
 
 static enum zr_code open_all(struct zr_daemon *daemon, struct zr_error *err)
 {
     enum zr_code code;
     daemon->epoll = epoll_create1(EPOLL_CLOEXEC);
-    daemon->stop_bell = zrp_bell_make();
-    if (daemon->epoll < 0 || daemon->stop_bell < 0)
+    daemon->stop_nudge = zrp_nudge_make();
+    if (daemon->epoll < 0 || daemon->stop_nudge < 0)
         return zr_fail(err, ZR_EFULL, "no descriptors: %s", strerror(errno));
     if ((code = zr_listen_open(daemon->base->config->socket, &daemon->door, err))) return code;
     daemon->door_open = true;
@@ -236,7 +236,7 @@ static enum zr_code open_all(struct zr_daemon *daemon, struct zr_error *err)
     daemon->turns_started = true;
     if ((code = zr_turns_start(&daemon->turns, &daemon->jobs, err))) return code;
     if (!watch(daemon, daemon->door.socket, EPOLLIN, ON_DOOR, 0) ||
-        !watch(daemon, daemon->stop_bell, EPOLLIN, ON_STOP, 0) ||
+        !watch(daemon, daemon->stop_nudge, EPOLLIN, ON_STOP, 0) ||
         !watch(daemon, daemon->turns.done, EPOLLIN, ON_WORKER, 0))
         return zr_fail(err, ZR_EFULL, "no memory");
     return ZR_OK;
@@ -245,7 +245,7 @@ static enum zr_code open_all(struct zr_daemon *daemon, struct zr_error *err)
 enum zr_code zr_daemon_open(struct zr_daemon *daemon, const struct zr_base_config *base, struct zr_error *err)
 {
     *daemon = (struct zr_daemon){
-        .base = base, .epoll = -1, .stop_bell = -1, .door = { .socket = -1, .lock = -1 }, .started_ns = zr_now_ns()
+        .base = base, .epoll = -1, .stop_nudge = -1, .door = { .socket = -1, .lock = -1 }, .started_ns = zr_now_ns()
     };
     enum zr_code code = open_all(daemon, err);
     if (code != ZR_OK) zr_daemon_close(daemon);
@@ -260,7 +260,7 @@ void zr_daemon_close(struct zr_daemon *daemon)
     }
     zr_engine_close(daemon->engine);
     zr_listen_close(&daemon->door);
-    int *fds[] = { &daemon->epoll, &daemon->stop_bell };
+    int *fds[] = { &daemon->epoll, &daemon->stop_nudge };
     for (size_t i = 0; i < ZR_COUNT(fds); i++) {
         if (*fds[i] >= 0) close(*fds[i]);
         *fds[i] = -1;

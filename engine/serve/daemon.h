@@ -14,7 +14,7 @@ struct zr_daemon {
     struct zr_jobs jobs;
     struct zr_turns turns;
     struct zr_listen door;
-    int epoll, stop_bell;
+    int epoll, stop_nudge;
     _Atomic bool stopping;
     bool door_open, turns_started;
 

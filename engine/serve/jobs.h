@@ -55,7 +55,7 @@ void zr_jobs_do(struct zr_jobs *jobs, struct zr_session *session, const struct z
 
 /* The worker's: one submission. Fills the completion and, on failure, the sentence. ZRP_EPROTOCOL: end the session. */
 enum zrp_status zr_jobs_step(struct zr_jobs *jobs, struct zr_session *session, const struct zrp_sqe *sqe,
-                             struct zrp_cqe *cqe, char sentence[ZRP_SENTENCE]);
+                             uint64_t now_ns, struct zrp_cqe *cqe, char sentence[ZRP_SENTENCE]);
 
 /* Under the lock: the job of that id which `uid` may see. NULL: *ret_status and `why` say it. */
 struct zr_open_job *zr_jobs_find(struct zr_jobs *jobs, uint32_t id, uid_t uid, enum zrp_status *ret_status,

@@ -64,15 +64,18 @@ void zr_session_release(struct zr_session *session)
     free(session);
 }
 
-static enum zrp_status make_areas(struct zr_session *session, struct zrp_why *why)
+/* *ret_ringer: the client's end of the bell. */
+static enum zrp_status make_areas(struct zr_session *session, int *ret_ringer, struct zrp_why *why)
 {
     const struct zrp_layout *layout = &session->layout;
     enum zrp_status status;
     if ((status = zrp_area_make(&session->down_area, ZRP_AREA_DOWN, layout->down_bytes, why)) ||
         (status = zrp_area_make(&session->up_area, ZRP_AREA_UP, layout->up_bytes, why)))
         return status;
-    if ((session->bell = zrp_bell_make()) < 0)
-        return zrp_fail(why, ZRP_EFULL, "no descriptor for a bell: %s", strerror(errno));
+    int ends[2];
+    if (zrp_bell_make(ends) < 0) return zrp_fail(why, ZRP_EFULL, "no descriptors for a bell: %s", strerror(errno));
+    session->bell = ends[0];
+    *ret_ringer = ends[1];
     session->down = session->down_area.at;
     session->up = session->up_area.at;
     session->slab = (unsigned char *)session->up_area.at + layout->slab_offset;
@@ -87,15 +90,16 @@ enum zrp_status zr_session_greet(struct zr_session *session, const struct zrp_me
 {
     struct zrp_hello hello;
     struct zrp_welcome welcome;
+    int ringer = -1;
     enum zrp_status status =
         zrp_hello_answer(message->body, message->header.size, &limits, &hello, &welcome, &session->layout, why);
-    if (status == ZRP_OK) status = make_areas(session, why);
+    if (status == ZRP_OK) status = make_areas(session, &ringer, why);
     if (status == ZRP_OK) {
         memcpy(session->name, hello.name, sizeof session->name);
         welcome.session = session->id;
         welcome.daemon_pid = (uint32_t)getpid();
         snprintf(welcome.daemon, sizeof welcome.daemon, "zerod %s", ZR_VERSION);
-        int fds[] = { session->down_area.fd, session->up_area.fd, session->bell };
+        int fds[] = { session->down_area.fd, session->up_area.fd, ringer };
         status = zrp_send(session->socket, ZRP_WELCOME, ZRP_REPLY, message->header.seq, ZRP_OK, &welcome,
                           sizeof welcome, fds, 3);
         if (status != ZRP_OK) zrp_fail(why, status, "the client went away during the handshake");
@@ -104,6 +108,7 @@ enum zrp_status zr_session_greet(struct zr_session *session, const struct zrp_me
     /* the mappings stay, their descriptors are the client's now */
     if (session->down_area.fd >= 0) close(session->down_area.fd);
     if (session->up_area.fd >= 0) close(session->up_area.fd);
+    if (ringer >= 0) close(ringer);
     session->down_area.fd = session->up_area.fd = -1;
     session->state = ZR_SESSION_GREETED;
     return status;

@@ -103,9 +103,8 @@ static enum zrp_status refuse(struct zrp_cqe *cqe, char sentence[ZRP_SENTENCE], 
 }
 
 enum zrp_status zr_jobs_step(struct zr_jobs *jobs, struct zr_session *session, const struct zrp_sqe *sqe,
-                             struct zrp_cqe *cqe, char sentence[ZRP_SENTENCE])
+                             uint64_t now_ns, struct zrp_cqe *cqe, char sentence[ZRP_SENTENCE])
 {
-    uint64_t now_ns = zrp_now_ns();
     *cqe = (struct zrp_cqe){ .ticket = sqe->ticket };
     if (sqe->submit_ns && sqe->submit_ns < now_ns) cqe->queue_ns = now_ns - sqe->submit_ns;
 

@@ -11,13 +11,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { SPIN_US = 50 };
+enum { SPIN_US = 50, HOT_GAPS = 4 }; /* as in clients/lib/step.c */
 
 /* -- the worker's sessions ----------------------------------------------------------------------------------------- */
 
 static void adopt(struct zr_turns *turns, struct zr_session *session)
 {
-    struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = session };
     if (epoll_ctl(turns->epoll, EPOLL_CTL_ADD, session->bell, &event) != 0)
         zr_log(ZR_LOG_ERROR, "no_bell", "session=%" PRIu64 " errno=%d", session->id, errno);
     turns->sessions[turns->session_count++] = session;
@@ -84,12 +84,15 @@ static bool take_submission(struct zr_turns *turns, struct zr_session *session)
     struct zrp_cqe cqe;
     char sentence[ZRP_SENTENCE];
     zrp_ring_take(&session->sq, &sqe);
+    uint64_t now_ns = zrp_now_ns();
+    turns->hot = now_ns - turns->completed_ns < HOT_GAPS * turns->spinner.spin_ns;
     atomic_fetch_add_explicit(&turns->submissions, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&session->submissions, 1, memory_order_relaxed);
-    if (zr_jobs_step(turns->jobs, session, &sqe, &cqe, sentence) == ZRP_EPROTOCOL)
+    if (zr_jobs_step(turns->jobs, session, &sqe, now_ns, &cqe, sentence) == ZRP_EPROTOCOL)
         end_session(turns, session, sentence);
     else if (!detached)
         complete(session, &cqe, sentence);
+    turns->completed_ns = zrp_now_ns();
     return true;
 }
 
@@ -147,19 +150,29 @@ static bool something_is_ready(struct zr_turns *turns)
     return false;
 }
 
-/* What the loop thread hands over is told by the nudge, which stays readable until it is read here. */
+/* Takes the rings of bells, after the work that they rang for: a moment less until the client has its result. None is lost
+ * by that, since the rings in memory are looked at once more before sleeping (R5 of ipc/ring.h). */
+static void hush(struct zr_turns *turns)
+{
+    for (int i = 0; i < turns->rung_count; i++) {
+        struct zr_session *session = turns->rung[i].data.ptr;
+        if (session && !zrp_bell_hush(session->bell)) epoll_ctl(turns->epoll, EPOLL_CTL_DEL, session->bell, NULL);
+    }
+    turns->rung_count = 0;
+}
+
 static void sleep_until_rung(struct zr_turns *turns)
 {
     for (uint32_t i = 0; i < turns->session_count; i++)
         zrp_sleep_announce(&turns->sessions[i]->down->daemon_sleeping);
     if (!something_is_ready(turns)) {
-        struct epoll_event events[16];
-        int count = epoll_wait(turns->epoll, events, 16, -1);
-        for (int i = 0; i < count; i++) {
-            uint64_t rung;
-            if (events[i].data.u32 == 1 && read(turns->nudge, &rung, sizeof rung) < 0 && errno != EAGAIN)
-                zr_log(ZR_LOG_ERROR, "nudge", "errno=%d", errno);
-        }
+        int count = epoll_wait(turns->epoll, turns->rung, ZR_COUNT(turns->rung), -1);
+        turns->rung_count = count > 0 ? count : 0;
+    }
+    for (int i = 0; i < turns->rung_count; i++) {
+        uint64_t nudges; /* taken before anybody looks at what they were about */
+        if (!turns->rung[i].data.ptr && read(turns->nudge, &nudges, sizeof nudges) < 0 && errno != EAGAIN)
+            zr_log(ZR_LOG_ERROR, "nudge", "errno=%d", errno);
     }
     for (uint32_t i = 0; i < turns->session_count; i++)
         zrp_sleep_end(&turns->sessions[i]->down->daemon_sleeping);
@@ -167,12 +180,13 @@ static void sleep_until_rung(struct zr_turns *turns)
 
 static bool spin(struct zr_turns *turns)
 {
-    struct zrp_spin clock = zrp_spin_for(turns->spin_ns);
-    while (zrp_spin_on(&clock)) {
-        for (uint32_t i = 0; i < turns->session_count; i++)
-            if (zrp_ring_ready(&turns->sessions[i]->sq) != 0 && !atomic_load(&turns->sessions[i]->ended)) return true;
-    }
-    return false;
+    struct zrp_spin clock = zrp_spinner_begin(&turns->spinner, turns->hot);
+    bool found = false;
+    while (!found && zrp_spin_on(&clock))
+        for (uint32_t i = 0; i < turns->session_count && !found; i++)
+            found = zrp_ring_ready(&turns->sessions[i]->sq) != 0 && !atomic_load(&turns->sessions[i]->ended);
+    zrp_spinner_end(&turns->spinner, &clock, found);
+    return found;
 }
 
 static void *work(void *context)
@@ -183,12 +197,13 @@ static void *work(void *context)
         adopt_incoming(turns);
         bool before = worked;
         worked = round_of_turns(turns);
+        hush(turns);
         drop_finished(turns);
         if (worked || (before && spin(turns))) continue;
         sleep_until_rung(turns);
     }
     atomic_store(&turns->stopped, true);
-    zrp_bell_ring(turns->done);
+    zrp_nudge(turns->done);
     return NULL;
 }
 
@@ -197,12 +212,12 @@ static void *work(void *context)
 enum zr_code zr_turns_start(struct zr_turns *turns, struct zr_jobs *jobs, struct zr_error *err)
 {
     *turns = (struct zr_turns){ .jobs = jobs, .epoll = -1, .nudge = -1, .done = -1 };
-    if (zrp_spinning_helps()) turns->spin_ns = SPIN_US * 1000u;
+    if (zrp_spinning_helps()) turns->spinner.spin_ns = SPIN_US * 1000u;
     pthread_mutex_init(&turns->lock, NULL);
     turns->epoll = epoll_create1(EPOLL_CLOEXEC);
-    turns->nudge = zrp_bell_make();
-    turns->done = zrp_bell_make();
-    struct epoll_event event = { .events = EPOLLIN, .data.u32 = 1 };
+    turns->nudge = zrp_nudge_make();
+    turns->done = zrp_nudge_make();
+    struct epoll_event event = { .events = EPOLLIN }; /* data.ptr NULL: the nudge */
     if (turns->epoll < 0 || turns->nudge < 0 || turns->done < 0 ||
         epoll_ctl(turns->epoll, EPOLL_CTL_ADD, turns->nudge, &event) != 0)
         return zr_fail(err, ZR_EFULL, "no descriptors for the worker: %s", strerror(errno));
@@ -233,7 +248,7 @@ bool zr_turns_add(struct zr_turns *turns, struct zr_session *session)
 
 void zr_turns_nudge(struct zr_turns *turns)
 {
-    zrp_bell_ring(turns->nudge);
+    zrp_nudge(turns->nudge);
 }
 
 void zr_turns_stop(struct zr_turns *turns)

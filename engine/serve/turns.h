@@ -4,16 +4,18 @@
  *   T2  A round takes at most one submission or request of each session; sessions take turns, whole submissions.
  *   T3  A session's requests run after the submissions that it made before them.
  *   T4  Clients wake the worker themselves, by their bells in its epoll: a submission never passes through the loop thread.
- *       The bells are edge-triggered and never read (ipc/wait.h).
- *   T5  After work the worker spins for a moment, then sleeps without a time limit. */
+ *   T5  Where submissions follow results at once, the worker spins for a moment after work; else it sleeps right away.
+ *       It never sleeps with a time limit. */
 #ifndef ZR_SERVE_TURNS_H
 #define ZR_SERVE_TURNS_H
 
 #include "engine/serve/jobs.h"
+#include "ipc/wait.h"
+#include <sys/epoll.h>
 
 struct zr_turns {
     struct zr_jobs *jobs;
-    uint64_t spin_ns;
+    struct zrp_spinner spinner;
     int epoll, nudge; /* nudge: rung by the loop thread */
     int done;         /* rung by the worker when it has ended */
     pthread_t thread;
@@ -30,6 +32,10 @@ struct zr_turns {
     /* the worker's */
     struct zr_session *sessions[2 * ZR_SESSIONS_MAX]; /* those that drain count too */
     uint32_t session_count, next;
+    struct epoll_event rung[16]; /* bells that woke the worker; their sessions live until the next drop */
+    int rung_count;
+    uint64_t completed_ns; /* when the last submission was done */
+    bool hot;              /* it had followed the one before at once */
 };
 
 ZR_MUST_CHECK enum zr_code zr_turns_start(struct zr_turns *turns, struct zr_jobs *jobs, struct zr_error *err);

@@ -162,9 +162,9 @@ static void a_message_arrives_whole_with_its_descriptors(void **state)
     static struct zrp_message message;
     memset(body, 0x5a, sizeof body);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(zrp_receive(pair[1], &message, NULL), ZRP_ETIME);
+    assert_int_equal(zrp_receive(pair[1], &message, false, NULL), ZRP_ETIME);
     assert_int_equal(zrp_send(pair[0], ZRP_TRACE, 0, 9, ZRP_OK, body, sizeof body, fds, 2), ZRP_OK);
-    assert_int_equal(zrp_receive(pair[1], &message, NULL), ZRP_OK);
+    assert_int_equal(zrp_receive(pair[1], &message, false, NULL), ZRP_OK);
     assert_int_equal(message.header.type, ZRP_TRACE);
     assert_int_equal(message.header.seq, 9);
     assert_int_equal(message.header.size, sizeof body);
@@ -174,7 +174,7 @@ static void a_message_arrives_whole_with_its_descriptors(void **state)
     close(fds[0]);
     close(fds[1]);
     close(pair[0]);
-    assert_int_equal(zrp_receive(pair[1], &message, NULL), ZRP_EGONE);
+    assert_int_equal(zrp_receive(pair[1], &message, false, NULL), ZRP_EGONE);
     assert_int_equal(zrp_send(pair[1], ZRP_TRACE, 0, 9, ZRP_OK, body, 1, NULL, 0), ZRP_EGONE); /* and no SIGPIPE */
     close(pair[1]);
 }
@@ -213,13 +213,13 @@ static void messages_that_are_none_are_refused_and_leave_no_descriptor_open(void
     const size_t sizes[] = { 1, 31, 32, 33, 4096, sizeof junk };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         send_raw(pair[0], junk, sizes[i], fds, 3);
-        assert_int_equal(zrp_receive(pair[1], &message, NULL), ZRP_EPROTOCOL);
+        assert_int_equal(zrp_receive(pair[1], &message, false, NULL), ZRP_EPROTOCOL);
         assert_int_equal(open_fds(), before);
     }
     send_raw(pair[0], &header, sizeof header, fds, 3); /* fewer than announced */
-    assert_int_equal(zrp_receive(pair[1], &message, NULL), ZRP_EPROTOCOL);
+    assert_int_equal(zrp_receive(pair[1], &message, false, NULL), ZRP_EPROTOCOL);
     send_raw(pair[0], &header, sizeof header, fds, 16); /* more than fit */
-    assert_int_equal(zrp_receive(pair[1], &message, NULL), ZRP_EPROTOCOL);
+    assert_int_equal(zrp_receive(pair[1], &message, false, NULL), ZRP_EPROTOCOL);
     assert_int_equal(open_fds(), before);
     close(pair[0]);
     close(pair[1]);

@@ -14,7 +14,7 @@ struct pair {
     _Alignas(128) _Atomic uint32_t tail;
     _Alignas(128) _Atomic uint32_t sleeping;
     _Alignas(128) uint64_t entries[8 * 8];
-    int bell;
+    int nudge;
     uint32_t count;
     uint64_t total;
 };
@@ -34,7 +34,7 @@ static void *produce(void *context)
         for (uint32_t word = 0; word < 8; word++)
             entry[word] = i * 8 + word;
         zrp_ring_put(&ring, entry);
-        if (zrp_sleeps_take(&pair->sleeping)) zrp_bell_ring(pair->bell);
+        if (zrp_sleeps_take(&pair->sleeping)) zrp_nudge(pair->nudge);
         i++;
         if (i % 7 == 0)
             for (volatile uint32_t pause = 0; pause < i % 501; pause++)
@@ -49,7 +49,7 @@ static void every_entry_arrives_whole_and_in_order_through_sleeping_and_full_rin
     (void)state;
     for (uint32_t count = 1; count <= 8; count *= 2) {
         struct pair *pair = aligned_alloc(128, sizeof *pair);
-        *pair = (struct pair){ .bell = zrp_bell_make(), .count = count, .total = 60000 };
+        *pair = (struct pair){ .nudge = zrp_nudge_make(), .count = count, .total = 60000 };
         pthread_t producer;
         assert_int_equal(pthread_create(&producer, NULL, produce, pair), 0);
         struct zrp_ring ring;
@@ -60,9 +60,9 @@ static void every_entry_arrives_whole_and_in_order_through_sleeping_and_full_rin
             if (ready == 0) {
                 zrp_sleep_announce(&pair->sleeping);
                 if (zrp_ring_ready_before_sleep(&ring) == 0) {
-                    assert_int_equal(zrp_wait_readable(pair->bell, 20000000000u), 1);
+                    assert_int_equal(zrp_wait_readable(pair->nudge, 20000000000u), 1);
                     uint64_t rung;
-                    assert_int_equal(read(pair->bell, &rung, sizeof rung), sizeof rung);
+                    assert_int_equal(read(pair->nudge, &rung, sizeof rung), sizeof rung);
                 }
                 zrp_sleep_end(&pair->sleeping);
                 continue;
@@ -75,7 +75,7 @@ static void every_entry_arrives_whole_and_in_order_through_sleeping_and_full_rin
         }
         pthread_join(producer, NULL);
         assert_int_equal(zrp_ring_ready(&ring), 0);
-        close(pair->bell);
+        close(pair->nudge);
         free(pair);
     }
 }

@@ -157,7 +157,7 @@ static inline enum zrp_status raw_receive(struct raw *raw)
     for (;;) {
         assert_int_equal(zrp_wait_readable(raw->socket, 10000000000u), 1);
         struct zrp_why why = { 0 };
-        enum zrp_status status = zrp_receive(raw->socket, &raw->message, &why);
+        enum zrp_status status = zrp_receive(raw->socket, &raw->message, false, &why);
         if (status != ZRP_OK || raw->message.header.type != ZRP_WAKE) return status;
     }
 }
