@@ -158,6 +158,24 @@ void zr_nvme_warn(struct zr_nvme *nvme, const char *format, ...)
     pthread_mutex_unlock(&nvme->lock);
 }
 
+enum zr_code zr_nvme_engine_open(struct zr_nvme *nvme, const struct zr_io_setup *setup, struct zr_io *io,
+                                 char refusal[ZR_IO_REFUSAL_BYTES], struct zr_error *err)
+{
+    struct zr_error why = { 0 };
+    pthread_mutex_lock(&nvme->lock);
+    const struct zr_io_backend *engine = nvme->engine;
+    pthread_mutex_unlock(&nvme->lock);
+    enum zr_code code = zr_io_open(io, engine, setup, refusal, &why);
+    if (code == ZR_EGONE && nvme->wish == ZR_IO_AUTO && engine != &zr_io_backend_threads) {
+        zr_nvme_warn(nvme, "I/O by threads: %s", why.text);
+        pthread_mutex_lock(&nvme->lock);
+        nvme->engine = &zr_io_backend_threads;
+        pthread_mutex_unlock(&nvme->lock);
+        code = zr_io_open(io, &zr_io_backend_threads, setup, refusal, &why);
+    }
+    return code ? zr_fail(err, code, "nvme: %s", why.text) : ZR_OK;
+}
+
 static enum zr_code check_config(const struct zr_nvme_config *config, struct zr_error *err)
 {
     if (config->path_count < 1 || config->path_count > ZR_NVME_PATHS_MAX)
@@ -190,6 +208,8 @@ enum zr_code zr_nvme_open(const struct zr_nvme_config *config, struct zr_nvme **
     nvme->block_bytes = config->block_bytes ? config->block_bytes : BLOCK_BYTES;
     nvme->stripe_bytes = config->stripe_bytes ? config->stripe_bytes : (uint64_t)4 * nvme->block_bytes;
     nvme->slots = (config->depth ? config->depth : DEPTH) * config->path_count;
+    nvme->wish = config->engine;
+    nvme->engine = config->engine == ZR_IO_THREADS ? &zr_io_backend_threads : &zr_io_backend_uring;
     nvme->buffers = config->buffers;
     nvme->buffer_bytes = config->buffer_bytes;
     nvme->host_device = config->host_device;
@@ -219,10 +239,11 @@ void zr_nvme_close(struct zr_nvme *nvme)
 void zr_nvme_facts(const struct zr_nvme *nvme, struct zr_nvme_facts *ret_facts)
 {
     struct zr_nvme *self = (struct zr_nvme *)(uintptr_t)nvme; /* the lock is not part of what the caller sees */
-    *ret_facts = (struct zr_nvme_facts){ .engine = nvme->engine->name, .direct = true };
+    *ret_facts = (struct zr_nvme_facts){ .direct = true };
     for (uint32_t i = 0; i < nvme->file_count; i++)
         ret_facts->direct &= nvme->files[i].direct;
     pthread_mutex_lock(&self->lock);
+    ret_facts->engine = nvme->engine->name;
     ret_facts->registered = nvme->registered;
     memcpy(ret_facts->warning, nvme->warning, sizeof nvme->warning);
     pthread_mutex_unlock(&self->lock);

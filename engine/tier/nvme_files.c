@@ -247,27 +247,11 @@ static enum zr_code fill_all(struct zr_nvme *nvme, struct fill *fill, uint32_t s
     return code;
 }
 
-/* Opens the engine for the fill, and with that finds out which one works. */
-static enum zr_code choose_engine(struct zr_nvme *nvme, enum zr_io_engine wish, struct fill *fill, uint32_t slots,
-                                  struct zr_error *err)
+static enum zr_code fill_files(struct zr_nvme *nvme, struct zr_error *err)
 {
-    struct zr_io_setup setup = { .fd_count = nvme->file_count, .depth = slots };
-    char refusal[ZR_IO_REFUSAL_BYTES];
+    struct zr_io_setup setup = { .fd_count = nvme->file_count, .depth = FILL_DEPTH * nvme->file_count };
     for (uint32_t i = 0; i < nvme->file_count; i++)
         setup.fds[i] = nvme->files[i].fd;
-    nvme->engine = wish == ZR_IO_THREADS ? &zr_io_backend_threads : &zr_io_backend_uring;
-    struct zr_error why = { 0 };
-    enum zr_code code = zr_io_open(&fill->io, nvme->engine, &setup, refusal, &why);
-    if (code == ZR_EGONE && wish == ZR_IO_AUTO) {
-        zr_nvme_warn(nvme, "I/O by threads: %s", why.text);
-        nvme->engine = &zr_io_backend_threads;
-        code = zr_io_open(&fill->io, nvme->engine, &setup, refusal, &why);
-    }
-    return code ? zr_fail(err, code, "nvme: %s", why.text) : ZR_OK;
-}
-
-static enum zr_code fill_files(struct zr_nvme *nvme, enum zr_io_engine wish, struct zr_error *err)
-{
     struct fill *fill = calloc(1, sizeof *fill);
     char *zeros = mmap(NULL, FILL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!fill || zeros == MAP_FAILED) {
@@ -277,10 +261,10 @@ static enum zr_code fill_files(struct zr_nvme *nvme, enum zr_io_engine wish, str
     }
     memset(zeros, 0, FILL_BYTES);
     fill->zeros = zeros;
-    const uint32_t slots = FILL_DEPTH * nvme->file_count;
-    enum zr_code code = choose_engine(nvme, wish, fill, slots, err);
+    char refusal[ZR_IO_REFUSAL_BYTES];
+    enum zr_code code = zr_nvme_engine_open(nvme, &setup, &fill->io, refusal, err);
     if (!code) {
-        code = fill_all(nvme, fill, slots, err);
+        code = fill_all(nvme, fill, setup.depth, err);
         zr_io_close(&fill->io);
     }
     munmap(zeros, FILL_BYTES);
@@ -304,7 +288,7 @@ enum zr_code zr_nvme_files_open(struct zr_nvme *nvme, const struct zr_nvme_confi
     for (uint32_t i = 0; i < nvme->file_count && !code; i++)
         if (!(code = open_file(nvme, &nvme->files[i], config->allow_buffered, err)))
             code = reserve(&nvme->files[i], err);
-    if (!code) code = fill_files(nvme, config->engine, err);
+    if (!code) code = fill_files(nvme, err);
     return code;
 }
 

@@ -200,12 +200,12 @@ static enum zr_code open_engine(struct zr_nvme_queue *queue, struct zr_error *er
     pthread_mutex_unlock(&nvme->lock);
 
     char refusal[ZR_IO_REFUSAL_BYTES];
-    enum zr_code code = zr_io_open(&queue->io, nvme->engine, &setup, refusal, err);
+    enum zr_code code = zr_nvme_engine_open(nvme, &setup, &queue->io, refusal, err);
     if (code) return zr_fail_in(err, code, "nvme queue '%s'", queue->name);
     if (refusal[0]) zr_nvme_warn(nvme, "%s", refusal);
     pthread_mutex_lock(&nvme->lock);
     nvme->register_refused |= refusal[0] != '\0';
-    nvme->registered = queue->io.registered;
+    nvme->registered = queue->io.registered && (nvme->registered || nvme->queue_count == 0);
     pthread_mutex_unlock(&nvme->lock);
     return ZR_OK;
 }

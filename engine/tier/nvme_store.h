@@ -24,9 +24,10 @@ struct zr_nvme {
     struct zr_device *host_device;
     struct zr_trace *trace;
     struct zr_seal *seal; /* NULL: not verified */
-    const struct zr_io_backend *engine;
+    enum zr_io_engine wish;
 
-    pthread_mutex_t lock; /* guards the next four */
+    pthread_mutex_t lock; /* guards the next five */
+    const struct zr_io_backend *engine;
     char warning[512];
     bool registered, register_refused;
     uint32_t queue_count;
@@ -56,6 +57,11 @@ enum zr_nvme_turn zr_nvme_block_turn(struct zr_nvme *nvme, struct zr_nvme_block 
 
 /* Adds a sentence to the warning, where it still fits. */
 void zr_nvme_warn(struct zr_nvme *nvme, const char *format, ...) ZR_PRINTF(2, 3);
+
+/* Opens the engine that the store uses. Where it is not to be had and the choice is ours, the store uses threads from now
+ * on, with a warning. */
+ZR_MUST_CHECK enum zr_code zr_nvme_engine_open(struct zr_nvme *nvme, const struct zr_io_setup *setup, struct zr_io *io,
+                                               char refusal[ZR_IO_REFUSAL_BYTES], struct zr_error *err);
 
 /* nvme_files.c: opens, reserves and fills the files; chooses the engine on the way. */
 ZR_MUST_CHECK enum zr_code zr_nvme_files_open(struct zr_nvme *nvme, const struct zr_nvme_config *config,
