@@ -287,7 +287,9 @@ static void idle_clients_and_an_idle_daemon_cost_no_time(void **state)
         closedir(threads);
         if (i == 0) fake_sleep(700);
     }
+#ifndef __SANITIZE_THREAD__                     /* its own thread wakes up */
     assert_int_equal(switches[0], switches[1]); /* no thread of the daemon woke up even once */
+#endif
     assert_true(cpu_seconds(pid) - cpu < 0.02);
     assert_true(usage[1].ru_utime.tv_usec - usage[0].ru_utime.tv_usec < 20000);
     for (int i = 0; i < 16; i++)
