@@ -14,6 +14,7 @@ static enum zr_code look_at_backend(struct zr_engine *engine, struct zr_error *e
                        "zerod.device.backend is auto and this build has no CUDA backend; "
                        "hint: set zerod.device.backend to cpu to train on the processor");
     struct zr_device_config wanted = { .kind = config->backend == ZR_BACKEND_CPU ? ZR_DEVICE_CPU : ZR_DEVICE_CUDA,
+                                       .simd_limit = 2,
                                        .threads = config->compute_threads };
     struct zr_device *device = NULL;
     enum zr_code code = zr_device_open(&wanted, &device, err);
