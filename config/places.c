@@ -103,12 +103,15 @@ static void planes(struct zr_config_report *report)
         origin->from = "the offload devices";
         return;
     }
+    /* Not an error: one file serves several placements, and --set moves a device without touching the list. */
     if (config->nvme_planes & ~allowed & ZR_NVME_WEIGHT)
-        zr_report_add(report, ZR_REMARK_ERROR, origin->where, "zerod.nvme.planes",
-                      "weight is listed, but zero_optimization.offload_param.device is not nvme");
+        zr_report_add(report, ZR_REMARK_NOTE, origin->where, "zerod.nvme.planes",
+                      "weight is listed, but zero_optimization.offload_param.device is not nvme: it stays where it is");
     if (config->nvme_planes & ~allowed & ~(uint32_t)ZR_NVME_WEIGHT)
-        zr_report_add(report, ZR_REMARK_ERROR, origin->where, "zerod.nvme.planes",
-                      "optimizer states are listed, but zero_optimization.offload_optimizer.device is not nvme");
+        zr_report_add(report, ZR_REMARK_NOTE, origin->where, "zerod.nvme.planes",
+                      "optimizer states are listed, but zero_optimization.offload_optimizer.device is not nvme: they stay "
+                      "where they are");
+    config->nvme_planes &= allowed;
     if (allowed && !config->nvme_planes)
         zr_report_add(report, ZR_REMARK_WARNING, origin->where, "zerod.nvme.planes",
                       "an offload device is nvme, and nothing is listed: nothing goes to the drive");
