@@ -1,33 +1,50 @@
 /* error.c: sentences for people, codes for the program */
 #include "engine/base/error.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Cuts a text that did not fit back to whole characters: a reader of JSON refuses half a UTF-8 sequence. */
+static void cut_to_characters(char *text)
+{
+    size_t length = strlen(text), start = length;
+    while (start > 0 && length - start < 3 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
+        start--;
+    if (start == 0) return;
+    unsigned char first = (unsigned char)text[start - 1];
+    size_t wanted = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    if (length - (start - 1) < wanted) text[start - 1] = '\0';
+}
 
 enum zr_code zr_fail(struct zr_error *err, enum zr_code code, const char *format, ...)
 {
     if (!err) return code;
+    char text[sizeof err->text]; /* the arguments may point into the old sentence */
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (length < 0) text[0] = '\0';
+    if (length >= (int)sizeof text) cut_to_characters(text);
+    strcpy(err->text, text);
     return code;
 }
 
 enum zr_code zr_fail_in(struct zr_error *err, enum zr_code code, const char *format, ...)
 {
-    if (!err) return code;
-    char rest[sizeof err->text];
-    memcpy(rest, err->text, sizeof rest);
+    if (!err || !err->text[0]) return code;
+    char text[2 * sizeof err->text];
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(err->text, sizeof err->text, format, args);
+    int length = vsnprintf(text, sizeof err->text, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length + 3 > sizeof err->text) return code;
-    size_t room = sizeof err->text - (size_t)length - 3; /* for ": " and the NUL */
-    memcpy(err->text + length, ": ", 2);
-    size_t kept = strnlen(rest, room);
-    memcpy(err->text + length + 2, rest, kept);
-    err->text[(size_t)length + 2 + kept] = '\0';
+    if (length < 0) return code;
+    size_t prefix = strlen(text);
+    snprintf(text + prefix, sizeof text - prefix, ": %s", err->text);
+    bool cut = strlen(text) >= sizeof err->text;
+    text[sizeof err->text - 1] = '\0';
+    if (cut) cut_to_characters(text);
+    strcpy(err->text, text);
     return code;
 }
 

@@ -28,10 +28,11 @@ struct zr_error {
     char text[1024];
 };
 
-/* Writes the sentence (cut to fit) and returns `code`, so that `return zr_fail(...)` reads well. `err` may be NULL. */
+/* Writes the sentence (cut to fit, between characters of UTF-8; the arguments may be pieces of the old sentence) and
+ * returns `code`, so that `return zr_fail(...)` reads well. `err` may be NULL. */
 enum zr_code zr_fail(struct zr_error *err, enum zr_code code, const char *format, ...) ZR_PRINTF(3, 4);
 
-/* Puts "prefix: " before a sentence that is there, for callers who know more (which file, which unit). Returns `code`. */
+/* Puts "prefix: " before a sentence that is there, does nothing where there is none: for callers who know more (which file, which unit). Returns `code`. */
 enum zr_code zr_fail_in(struct zr_error *err, enum zr_code code, const char *format, ...) ZR_PRINTF(3, 4);
 
 /* "input", "full", "io", ...: for logs and JSON. */

@@ -61,7 +61,7 @@ const char *zr_text_bytes(char out[24], uint64_t bytes)
         value /= 1024;
         unit++;
     }
-    int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : value >= 0.9995 ? 2 : 3;
     int length = snprintf(out, 24, "%.*f", decimals, value);
     if (decimals > 0) { /* 22.0 is 22, 5.50 is 5.5 */
         while (out[length - 1] == '0')

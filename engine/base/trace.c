@@ -1,8 +1,12 @@
 /* trace.c: a ring of timed events
  *
- * A writer claims the next slot with one atomic add, marks it odd while it writes, even when it is whole (a sequence lock
- * per slot). A reader that finds an odd or changed mark skips the slot. All fields are relaxed atomics, so nothing is a
- * data race; the mark orders them. */
+ * A writer claims the next slot with one atomic add and marks it: odd while it writes, even when the record is whole (a
+ * sequence lock per slot).
+ *   T1  One writer at a time per slot: the mark goes from even to odd by compare and exchange. A writer that the whole
+ *       ring overtook finds another at work, or a newer record, and drops its own, which is old by then.
+ *   T2  A reader that finds an odd or changed mark skips the slot. Words are stored with release after the odd mark and
+ *       loaded with acquire before the second look at it: who sees a new word sees the odd mark.
+ * Nothing here waits, so a writer that the kernel stops in the middle holds nobody up. */
 #include "engine/base/trace.h"
 #include <assert.h>
 #include <pthread.h>
@@ -62,9 +66,10 @@ static uint32_t intern(struct zr_trace *trace, char **table, _Atomic uint32_t *c
     uint32_t used = atomic_load_explicit(count, memory_order_relaxed), index = 0;
     while (index < used && strcmp(table[index], text) != 0)
         index++;
-    if (index == used) {
-        assert(used < NAMES);
-        table[index] = strdup(text);
+    if (index == used && used == NAMES) {
+        index = NAMES - 1; /* "others" */
+    } else if (index == used) {
+        table[index] = strdup(used < NAMES - 1 ? text : "others");
         if (!table[index]) abort();
         atomic_store_explicit(count, used + 1, memory_order_release);
     }
@@ -98,8 +103,12 @@ void zr_trace_put(struct zr_trace *trace, const struct zr_event_record *record)
     memcpy(words, record, sizeof words);
     uint64_t claim = atomic_fetch_add_explicit(&trace->claimed, 1, memory_order_relaxed);
     struct slot *slot = &trace->slots[claim % trace->capacity];
-    atomic_store_explicit(&slot->mark, 2 * claim + 1, memory_order_seq_cst);
-    for (unsigned i = 0; i < WORDS; i++)
+    uint64_t mark = atomic_load_explicit(&slot->mark, memory_order_relaxed);
+    if ((mark & 1) || mark > 2 * claim) return; /* T1 */
+    if (!atomic_compare_exchange_strong_explicit(&slot->mark, &mark, 2 * claim + 1, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return;
+    for (unsigned i = 0; i < WORDS; i++) /* T2 */
         atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
     atomic_store_explicit(&slot->mark, 2 * claim + 2, memory_order_release);
 }
@@ -115,7 +124,7 @@ uint32_t zr_trace_read(struct zr_trace *trace, struct zr_event_record *records, 
         uint64_t words[WORDS];
         for (unsigned i = 0; i < WORDS; i++)
             words[i] = atomic_load_explicit(&slot->words[i], memory_order_acquire);
-        if (atomic_load_explicit(&slot->mark, memory_order_seq_cst) != 2 * claim + 2) continue;
+        if (atomic_load_explicit(&slot->mark, memory_order_relaxed) != 2 * claim + 2) continue; /* T2 */
         memcpy(&records[count++], words, sizeof words);
     }
     return count;

@@ -1,8 +1,9 @@
 /* trace.h: a ring of timed events, always on, no allocation while it runs
  *
- * Writers (stream threads, the executor) put one 40-byte record per finished piece of work; the ring keeps the newest
- * `capacity`. Names and tracks are interned at set-up. Thread-safe: a slot is claimed by one atomic add, and a record that
- * is being written while the ring is read is skipped. */
+ * Writers (stream threads, the executor) put one 48-byte record per finished piece of work; the ring keeps the newest
+ * `capacity`. Names and tracks are interned at set-up. Thread-safe and never waiting: a slot is claimed by one
+ * atomic add, a record that is being written while the ring is read is skipped, and one whose writer was overtaken by the
+ * whole ring is lost. */
 #ifndef ZR_BASE_TRACE_H
 #define ZR_BASE_TRACE_H
 
@@ -23,7 +24,8 @@ struct zr_event_record {
 ZR_MUST_CHECK enum zr_code zr_trace_make(uint32_t capacity, struct zr_trace **ret_trace, struct zr_error *err);
 void zr_trace_free(struct zr_trace *trace);
 
-/* Set-up only (takes a lock): the index of a track or name, the same one for the same text. At most 256 of each. */
+/* Set-up only (takes a lock): the index of a track or name, the same one for the same text. 255 of each;
+ * what comes after them shares one index, "others". */
 uint32_t zr_trace_track(struct zr_trace *trace, const char *track);
 uint32_t zr_trace_name(struct zr_trace *trace, const char *name);
 
@@ -34,8 +36,8 @@ uint32_t zr_trace_read(struct zr_trace *trace, struct zr_event_record *records, 
 const char *zr_trace_track_text(const struct zr_trace *trace, uint32_t track);
 const char *zr_trace_name_text(const struct zr_trace *trace, uint32_t name);
 
-/* Appends {"displayTimeUnit":"ms","traceEvents":[...]} with one Chrome "thread" per track; opens in Perfetto. Records of
- * one track must not overlap in time (each queue runs its work in order). `origin_ns` becomes time 0. */
+/* Appends {"displayTimeUnit":"ms","traceEvents":[...]} with one Chrome "thread" per track, in the order in which the
+ * tracks were named; opens in Perfetto. Valid JSON whatever the names hold. Records of one track must not overlap in time (each queue runs its work in order). `origin_ns` becomes time 0. */
 void zr_chrome_write(const struct zr_trace *trace, const struct zr_event_record *records, uint32_t count,
                      uint64_t origin_ns, struct zr_text *out);
 
