@@ -20,7 +20,7 @@
 
 struct uring {
     struct io_uring ring;
-    bool ring_open;
+    bool ring_open, files;
     char *buffers; /* NULL: not registered */
     uint64_t buffer_bytes, piece_bytes;
 };
@@ -124,6 +124,7 @@ static enum zr_code uring_open(struct zr_io *io, const struct zr_io_setup *setup
     int error =
         zr_fault("nvme.ring.files") ? EMFILE : -io_uring_register_files(&uring->ring, setup->fds, setup->fd_count);
     if (error) return zr_fail(err, ZR_EGONE, "io_uring does not take the files: %s", strerrordesc_np(error));
+    uring->files = true;
     register_buffers(uring, setup, refusal);
     io->registered = uring->buffers != NULL;
     return ZR_OK;
@@ -188,7 +189,13 @@ static uint32_t uring_reap(struct zr_io *io, struct zr_io_done *done, uint32_t r
 static void uring_close(struct zr_io *io)
 {
     struct uring *uring = io->inside;
-    if (uring && uring->ring_open) io_uring_queue_exit(&uring->ring);
+    if (uring && uring->ring_open) {
+        /* The kernel takes a closed ring apart some time later. What is taken back before is free at once: the space of
+         * the files, and what was charged for locked memory. */
+        if (uring->buffers) io_uring_unregister_buffers(&uring->ring);
+        if (uring->files) io_uring_unregister_files(&uring->ring);
+        io_uring_queue_exit(&uring->ring);
+    }
     free(uring);
     io->inside = NULL;
 }

@@ -184,11 +184,13 @@ static int with_64_kib_of_locked_memory(void)
 static int with_enough_locked_memory(void)
 {
     struct zr_nvme_facts facts;
-    int result = with_locked_memory(8 * MIB, &facts);
-    if (result) return result;
-    if (strcmp(facts.engine, "io_uring") != 0) return NOT_HERE;
-    WANT(facts.registered, "2 MiB were not locked under a limit of 8 MiB: %s", facts.warning);
-    WANT(facts.warning[0] == '\0', "%s", facts.warning);
+    for (int i = 0; i < 20; i++) { /* what a store has locked is free again when it is closed */
+        int result = with_locked_memory(8 * MIB, &facts);
+        if (result) return result;
+        if (strcmp(facts.engine, "io_uring") != 0) return NOT_HERE;
+        WANT(facts.registered, "2 MiB were not locked under a limit of 8 MiB: %s", facts.warning);
+        WANT(facts.warning[0] == '\0', "%s", facts.warning);
+    }
     return WELL;
 }
 
@@ -265,9 +267,12 @@ static int with_a_small_disk(void)
     config.allow_buffered = true;
     int result = refusal(&config, ZR_EFULL, "4194304 bytes are missing");
     if (result) return result;
+    /* What a store gives back is there when it is closed, and not some time later. */
     struct zr_nvme_facts facts;
     config.bytes = 3 * MIB;
-    return round_trip(&config, &facts);
+    for (int i = 0; i < 20 && result == WELL; i++)
+        result = round_trip(&config, &facts);
+    return result;
 }
 
 static int with_a_read_only_disk(void)
