@@ -105,10 +105,19 @@ static inline void zrp_sleep_end(_Atomic uint32_t *sleeping)
     atomic_store_explicit(sleeping, 0, memory_order_relaxed);
 }
 
-/* Producer, after a put: must the consumer be woken? */
-static inline bool zrp_sleeps(_Atomic uint32_t *sleeping)
+/* The same with a number that is another one each time and never 0, so that the producer can tell the sleeps apart. */
+static inline void zrp_sleep_announce_number(_Atomic uint32_t *sleeping, uint32_t number)
 {
-    return atomic_load_explicit(sleeping, memory_order_seq_cst) != 0;
+    atomic_store_explicit(sleeping, number, memory_order_seq_cst);
+}
+
+/* Producer, after a put: must the consumer be woken? Once for each of its sleeps: *rung is the last one that was. */
+static inline bool zrp_sleeps_anew(_Atomic uint32_t *sleeping, uint32_t *rung)
+{
+    uint32_t number = atomic_load_explicit(sleeping, memory_order_seq_cst);
+    if (number == 0 || number == *rung) return false;
+    *rung = number;
+    return true;
 }
 
 /* The same, and lowers the flag: one wake-up for each time that the consumer went to sleep. */

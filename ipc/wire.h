@@ -160,7 +160,8 @@ static_assert(sizeof(struct zrp_cqe) == 128, "a completion is two cache lines on
 struct zrp_down {
     _Alignas(128) _Atomic uint32_t sq_head;
     _Alignas(128) _Atomic uint32_t cq_tail;
-    _Alignas(128) _Atomic uint32_t daemon_sleeping;
+    _Alignas(128) _Atomic uint32_t
+        daemon_sleeping; /* 0: awake; else the number of its sleep: one ring for each is enough */
 };
 
 struct zrp_up {

@@ -32,6 +32,7 @@ struct zc_extent {
 
 struct zc_client {
     int socket, bell;
+    uint32_t rung;  /* the last of the daemon's sleeps that the bell was rung for */
     uint32_t forks; /* zc_forks() when it was made: a child after fork() may only close */
     uint32_t timeout_ms;
     struct zrp_spinner spinner;

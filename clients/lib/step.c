@@ -170,7 +170,7 @@ static int put(struct zc_client *client, struct zrp_sqe *sqe, uint64_t *ret_tick
     client->hot = sqe->submit_ns - client->delivered_ns < HOT_GAPS * client->spinner.spin_ns;
     client->in_flight++;
     zrp_ring_put(&client->sq, sqe);
-    if (zrp_sleeps(&client->down->daemon_sleeping)) zrp_bell_ring(client->bell);
+    if (zrp_sleeps_anew(&client->down->daemon_sleeping, &client->rung)) zrp_bell_ring(client->bell);
     *ret_ticket = sqe->ticket;
     return ZC_OK;
 }

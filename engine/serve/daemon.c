@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 /* What an event is about: kind in the low byte, place in the session table above it. */
+#define DEAF_NS 1000000000u
+
 enum event_kind { ON_DOOR, ON_STOP, ON_WORKER, ON_SESSION, ON_PROCESS };
 
 static bool watch(const struct zr_daemon *daemon, int fd, uint32_t events, enum event_kind kind, uint32_t place)
@@ -23,6 +25,14 @@ static bool watch(const struct zr_daemon *daemon, int fd, uint32_t events, enum 
 
 /* -- sessions ------------------------------------------------------------------------------------------------------ */
 
+/* Without this the loop would be told about the waiting client again and again, and could do nothing. */
+static void set_door_deaf(struct zr_daemon *daemon, bool deaf)
+{
+    struct epoll_event event = { .events = deaf ? 0 : EPOLLIN, .data.u64 = ON_DOOR };
+    if (daemon->door_open && epoll_ctl(daemon->epoll, EPOLL_CTL_MOD, daemon->door.socket, &event) == 0)
+        daemon->door_deaf = deaf;
+}
+
 static void forget_session(struct zr_daemon *daemon, uint32_t place)
 {
     struct zr_session *session = daemon->sessions[place];
@@ -31,6 +41,7 @@ static void forget_session(struct zr_daemon *daemon, uint32_t place)
     if (session->pidfd >= 0) epoll_ctl(daemon->epoll, EPOLL_CTL_DEL, session->pidfd, NULL);
     zr_turns_nudge(&daemon->turns);
     zr_session_release(session);
+    if (daemon->door_deaf) set_door_deaf(daemon, false);
 }
 
 static void close_session(struct zr_daemon *daemon, uint32_t place, const char *why)
@@ -73,7 +84,10 @@ static void accept_all(struct zr_daemon *daemon)
         if (socket >= 0)
             accept_one(daemon, socket);
         else if (errno != EINTR && errno != ECONNABORTED) {
-            if (errno == EMFILE || errno == ENFILE) zr_log(ZR_LOG_ERROR, "no_descriptors", "errno=%d", errno);
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                zr_log(ZR_LOG_ERROR, "no_descriptors", "errno=%d", errno);
+                set_door_deaf(daemon, true);
+            }
             return;
         }
     }
@@ -124,7 +138,7 @@ static void serve_session(struct zr_daemon *daemon, uint32_t place, struct zrp_m
     }
 }
 
-/* The handshakes' time limit: the only time that this loop ever waits for. -1: none is in progress. */
+/* The only times that this loop ever waits for: the handshakes' limit, and a retry while the door is deaf. -1: none. */
 static int milliseconds_to_deadline(const struct zr_daemon *daemon)
 {
     uint64_t now_ns = zr_now_ns(), first_ns = UINT64_MAX;
@@ -133,6 +147,7 @@ static int milliseconds_to_deadline(const struct zr_daemon *daemon)
         if (session && session->state < ZR_SESSION_ACTIVE && session->deadline_ns < first_ns)
             first_ns = session->deadline_ns;
     }
+    if (daemon->door_deaf && now_ns + DEAF_NS < first_ns) first_ns = now_ns + DEAF_NS;
     if (first_ns == UINT64_MAX) return -1;
     return first_ns <= now_ns ? 0 : (int)((first_ns - now_ns) / 1000000u) + 1;
 }
@@ -204,6 +219,7 @@ void zr_daemon_loop(struct zr_daemon *daemon)
         for (int i = 0; i < count; i++)
             handle(daemon, events + i, message);
         close_late(daemon);
+        if (count == 0 && daemon->door_deaf) set_door_deaf(daemon, false);
     }
     free(message);
     begin_to_stop(daemon);

@@ -17,6 +17,7 @@ struct zr_daemon {
     int epoll, stop_nudge;
     _Atomic bool stopping;
     bool door_open, turns_started;
+    bool door_deaf; /* no descriptors were left: nobody is let in until a session ends */
 
     struct zr_session *sessions[ZR_SESSIONS_MAX];
     uint64_t session_number, sessions_opened, sessions_refused;

@@ -61,6 +61,7 @@ struct zr_session {
 
     /* the worker's */
     struct zrp_ring sq, cq;
+    uint32_t rings; /* of the bell that were not taken yet */
     struct zr_attachment attached[ZR_JOBS_MAX];
 
     /* both */

@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 enum { SPIN_US = 50, HOT_GAPS = 4 }; /* as in clients/lib/step.c */
+enum { RINGS_MOST = 64 };
 
 /* -- the worker's sessions ----------------------------------------------------------------------------------------- */
 
 static void adopt(struct zr_turns *turns, struct zr_session *session)
 {
-    struct epoll_event event = { .events = EPOLLIN, .data.ptr = session };
+    struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = session };
     if (epoll_ctl(turns->epoll, EPOLL_CTL_ADD, session->bell, &event) != 0)
         zr_log(ZR_LOG_ERROR, "no_bell", "session=%" PRIu64 " errno=%d", session->id, errno);
     turns->sessions[turns->session_count++] = session;
@@ -96,11 +97,17 @@ static bool take_submission(struct zr_turns *turns, struct zr_session *session)
     return true;
 }
 
+static bool task_is_due(const struct zr_session *session)
+{
+    const struct zr_task *task = atomic_load_explicit(&session->task, memory_order_acquire);
+    return task && (int32_t)(session->sq.mine - task->barrier) >= 0;
+}
+
 /* A request that was put aside, once the submissions before it are done (T3). */
 static bool take_task(struct zr_turns *turns, struct zr_session *session)
 {
+    if (!task_is_due(session)) return false;
     struct zr_task *task = atomic_load_explicit(&session->task, memory_order_acquire);
-    if (!task || (int32_t)(session->sq.mine - task->barrier) < 0) return false;
     atomic_store(&session->task, NULL); /* before the reply: the client's next request may follow it at once */
     zr_jobs_do(turns->jobs, session, task);
     if (task->fd >= 0) close(task->fd);
@@ -139,41 +146,44 @@ static void drop_finished(struct zr_turns *turns)
 
 /* -- sleeping ------------------------------------------------------------------------------------------------------ */
 
+/* Is there work, in the order of R5 of ipc/ring.h? Also asked while awake. */
 static bool something_is_ready(struct zr_turns *turns)
 {
     for (uint32_t i = 0; i < turns->session_count; i++) {
         struct zr_session *session = turns->sessions[i];
-        if (atomic_load(&session->ended)) continue;
+        if (atomic_load(&session->ended) || atomic_load(&session->closed)) continue;
         int64_t ready = zrp_ring_ready_before_sleep(&session->sq);
-        if (ready < 0 || (ready > 0 && zrp_ring_room(&session->cq) != 0)) return true;
+        if (ready < 0 || (ready > 0 && (atomic_load(&session->detached) || zrp_ring_room(&session->cq) != 0)))
+            return true;
+        if (task_is_due(session)) return true;
     }
     return false;
 }
 
-/* Takes the rings of bells, after the work that they rang for: a moment less until the client has its result. None is lost
- * by that, since the rings in memory are looked at once more before sleeping (R5 of ipc/ring.h). */
-static void hush(struct zr_turns *turns)
+/* Who rings once for each sleep never has more than RINGS_MOST rings in the bell, which holds some 200. Who rings more
+ * often fills it and is not heard until the next taking: nobody else's loss. */
+static void heed(struct zr_turns *turns, const struct epoll_event *event)
 {
-    for (int i = 0; i < turns->rung_count; i++) {
-        struct zr_session *session = turns->rung[i].data.ptr;
-        if (session && !zrp_bell_hush(session->bell)) epoll_ctl(turns->epoll, EPOLL_CTL_DEL, session->bell, NULL);
+    struct zr_session *session = event->data.ptr;
+    uint64_t nudges;
+    if (!session && read(turns->nudge, &nudges, sizeof nudges) < 0 && errno != EAGAIN)
+        zr_log(ZR_LOG_ERROR, "nudge", "errno=%d", errno);
+    if (session && ++session->rings >= RINGS_MOST) {
+        zrp_bell_hush(session->bell);
+        session->rings = 0;
     }
-    turns->rung_count = 0;
 }
 
 static void sleep_until_rung(struct zr_turns *turns)
 {
+    struct epoll_event events[16];
+    int count = 0;
+    if (++turns->sleep_number == 0) turns->sleep_number = 1;
     for (uint32_t i = 0; i < turns->session_count; i++)
-        zrp_sleep_announce(&turns->sessions[i]->down->daemon_sleeping);
-    if (!something_is_ready(turns)) {
-        int count = epoll_wait(turns->epoll, turns->rung, ZR_COUNT(turns->rung), -1);
-        turns->rung_count = count > 0 ? count : 0;
-    }
-    for (int i = 0; i < turns->rung_count; i++) {
-        uint64_t nudges; /* taken before anybody looks at what they were about */
-        if (!turns->rung[i].data.ptr && read(turns->nudge, &nudges, sizeof nudges) < 0 && errno != EAGAIN)
-            zr_log(ZR_LOG_ERROR, "nudge", "errno=%d", errno);
-    }
+        zrp_sleep_announce_number(&turns->sessions[i]->down->daemon_sleeping, turns->sleep_number);
+    if (!something_is_ready(turns)) count = epoll_wait(turns->epoll, events, ZR_COUNT(events), -1);
+    for (int i = 0; i < count; i++)
+        heed(turns, events + i); /* before anybody looks at what the loop thread's nudge was about */
     for (uint32_t i = 0; i < turns->session_count; i++)
         zrp_sleep_end(&turns->sessions[i]->down->daemon_sleeping);
 }
@@ -192,15 +202,11 @@ static bool spin(struct zr_turns *turns)
 static void *work(void *context)
 {
     struct zr_turns *turns = context;
-    bool worked = false;
     while (!atomic_load(&turns->stop)) {
         adopt_incoming(turns);
-        bool before = worked;
-        worked = round_of_turns(turns);
-        hush(turns);
+        bool worked = round_of_turns(turns);
         drop_finished(turns);
-        if (worked || (before && spin(turns))) continue;
-        sleep_until_rung(turns);
+        if (!worked || !(something_is_ready(turns) || spin(turns))) sleep_until_rung(turns);
     }
     atomic_store(&turns->stopped, true);
     zrp_nudge(turns->done);

@@ -4,6 +4,7 @@
  *   T2  A round takes at most one submission or request of each session; sessions take turns, whole submissions.
  *   T3  A session's requests run after the submissions that it made before them.
  *   T4  Clients wake the worker themselves, by their bells in its epoll: a submission never passes through the loop thread.
+ *       Bells are edge-triggered, and rings are taken only now and then: a call less while a client waits for its result.
  *   T5  Where submissions follow results at once, the worker spins for a moment after work; else it sleeps right away.
  *       It never sleeps with a time limit. */
 #ifndef ZR_SERVE_TURNS_H
@@ -32,8 +33,7 @@ struct zr_turns {
     /* the worker's */
     struct zr_session *sessions[2 * ZR_SESSIONS_MAX]; /* those that drain count too */
     uint32_t session_count, next;
-    struct epoll_event rung[16]; /* bells that woke the worker; their sessions live until the next drop */
-    int rung_count;
+    uint32_t sleep_number;
     uint64_t completed_ns; /* when the last submission was done */
     bool hot;              /* it had followed the one before at once */
 };

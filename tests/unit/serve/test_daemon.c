@@ -299,6 +299,39 @@ static void idle_clients_and_an_idle_daemon_cost_no_time(void **state)
     harness_stop(h);
 }
 
+/* Clients beyond the descriptors wait in the socket's queue; the daemon neither ends nor spins. */
+static void a_daemon_without_descriptors_waits_until_there_are_some(void **state)
+{
+    (void)state;
+    struct harness *h = prepare();
+    struct rlimit before, few;
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = (struct rlimit){ .rlim_cur = 40, .rlim_max = before.rlim_max };
+    setrlimit(RLIMIT_NOFILE, &few);
+    pid_t pid = start_zerod(h);
+    setrlimit(RLIMIT_NOFILE, &before);
+    struct zc_client *clients[40];
+    struct zc_connect options = { .size = sizeof options, .socket = h->socket, .timeout_ms = 300 };
+    int count = 0;
+    while (count < 40 && zc_connect(&options, clients + count) == 0)
+        count++;
+    assert_true(count > 3 && count < 40);
+    double cpu = cpu_seconds(pid);
+    fake_sleep(500);
+    assert_true(cpu_seconds(pid) - cpu < 0.1);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(zc_ping(clients[i]), 0);
+        zc_close(clients[i]);
+    }
+    options.timeout_ms = 10000;
+    assert_int_equal(zc_connect(&options, clients), 0);
+    assert_int_equal(zc_ping(clients[0]), 0);
+    zc_close(clients[0]);
+    kill(pid, SIGTERM);
+    assert_int_equal(exit_code(pid), 0);
+    harness_stop(h);
+}
+
 static void systemd_is_told_and_its_socket_is_used(void **state)
 {
     (void)state;
@@ -352,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_second_signal_ends_at_once),
         cmocka_unit_test(waiting_on_a_daemon_that_is_killed_ends_at_once),
         cmocka_unit_test(idle_clients_and_an_idle_daemon_cost_no_time),
+        cmocka_unit_test(a_daemon_without_descriptors_waits_until_there_are_some),
         cmocka_unit_test(systemd_is_told_and_its_socket_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
