@@ -110,6 +110,10 @@ static int check(const struct zr_config *config, const struct zr_config_report *
     zr_config_summary(config, report, &text);
     print_text(&text);
 
+    if (config->model_path[0] == '\0' && config->model_config_json[0] == '\0') {
+        fprintf(stderr, "zerod: note: no model is named (model.path), so whether it fits was not looked at\n");
+        return EXIT_DONE;
+    }
     struct zr_error err = { 0 };
     struct zr_dims dims;
     enum zr_code code = zr_jobs_dims(config, &dims, &err);
@@ -205,9 +209,14 @@ static int run(const struct arguments *asked)
         code = zr_config_read_text(asked->config, text ? text : "", bytes, asked->sets, asked->set_count, config,
                                    &report, &err);
         print_remarks(report);
-        if (code != ZR_OK)
+        if (code != ZR_OK) {
             result = report ? exit_code_of(code) : complain(code, &err);
-        else if (asked->print_config) {
+            if (report && asked->check) { /* what could be made out all the same */
+                struct zr_text summary = { 0 };
+                zr_config_summary(config, report, &summary);
+                print_text(&summary);
+            }
+        } else if (asked->print_config) {
             struct zr_text printed = { 0 };
             zr_config_print(config, report, &printed);
             print_text(&printed);
