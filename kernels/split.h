@@ -22,7 +22,7 @@ static inline void zr_split_encode(float master, uint16_t *ret_high, uint16_t *r
     uint32_t bits = zr_f32_bits(master);
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = (bits | 0x400000u) & 0xffff0000u;
     if ((bits & 0x1ffffu) == 0x8000u) bits -= 1;
-    *ret_high = (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    *ret_high = (uint16_t)((bits + 0x8000u) >> 16); /* RNE: with the ties that go down moved, all others go up */
     *ret_low = (uint16_t)bits;
 }
 

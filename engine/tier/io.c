@@ -83,6 +83,11 @@ void zr_io_submit(struct zr_io *io, const struct zr_io_request *request)
     io->engine->submit(io, kept);
 }
 
+void zr_io_flush(struct zr_io *io)
+{
+    io->engine->flush(io);
+}
+
 uint32_t zr_io_reap(struct zr_io *io, struct zr_io_done *done, uint32_t room, uint64_t timeout_ns)
 {
     if (io->in_flight == 0) return 0;

@@ -52,6 +52,7 @@ struct zr_io_backend {
      * says why buffers were not registered. */
     enum zr_code (*open)(struct zr_io *io, const struct zr_io_setup *setup, char *refusal, struct zr_error *err);
     void (*submit)(struct zr_io *io, const struct zr_io_request *request); /* may be kept back until the next reap */
+    void (*flush)(struct zr_io *io);                                       /* hands over what was kept back */
     uint32_t (*reap)(struct zr_io *io, struct zr_io_done *done, uint32_t room, uint64_t timeout_ns);
     void (*close)(struct zr_io *io); /* nothing is in flight; half-opened is fine */
 };
@@ -75,6 +76,9 @@ ZR_MUST_CHECK enum zr_code zr_io_open(struct zr_io *io, const struct zr_io_backe
                                       struct zr_error *err);
 void zr_io_close(struct zr_io *io); /* nothing in flight; a zeroed one is fine */
 void zr_io_submit(struct zr_io *io, const struct zr_io_request *request);
+
+/* Hands what was submitted to the system: for callers who have something else to do before they reap. */
+void zr_io_flush(struct zr_io *io);
 
 /* Hands what was submitted to the system, then waits for at least one result, at most `timeout_ns`; 0 when none came. */
 uint32_t zr_io_reap(struct zr_io *io, struct zr_io_done *done, uint32_t room, uint64_t timeout_ns);

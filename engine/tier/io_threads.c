@@ -97,6 +97,11 @@ static void threads_submit(struct zr_io *io, const struct zr_io_request *request
     pthread_mutex_unlock(&threads->lock);
 }
 
+static void threads_flush(struct zr_io *io)
+{
+    (void)io; /* a thread was woken when it was submitted */
+}
+
 static uint32_t threads_reap(struct zr_io *io, struct zr_io_done *done, uint32_t room, uint64_t timeout_ns)
 {
     struct threads *threads = io->inside;
@@ -139,6 +144,9 @@ static void threads_close(struct zr_io *io)
     free(threads);
 }
 
-const struct zr_io_backend zr_io_backend_threads = {
-    .name = "threads", .open = threads_open, .submit = threads_submit, .reap = threads_reap, .close = threads_close
-};
+const struct zr_io_backend zr_io_backend_threads = { .name = "threads",
+                                                     .open = threads_open,
+                                                     .submit = threads_submit,
+                                                     .flush = threads_flush,
+                                                     .reap = threads_reap,
+                                                     .close = threads_close };

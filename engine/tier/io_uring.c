@@ -164,6 +164,12 @@ static void uring_submit(struct zr_io *io, const struct zr_io_request *request)
     io_uring_sqe_set_data64(sqe, request->slot);
 }
 
+static void uring_flush(struct zr_io *io)
+{
+    struct uring *uring = io->inside;
+    io_uring_submit(&uring->ring); /* what it cannot take now goes with the next reap */
+}
+
 static uint32_t uring_reap(struct zr_io *io, struct zr_io_done *done, uint32_t room, uint64_t timeout_ns)
 {
     struct uring *uring = io->inside;
@@ -200,6 +206,9 @@ static void uring_close(struct zr_io *io)
     io->inside = NULL;
 }
 
-const struct zr_io_backend zr_io_backend_uring = {
-    .name = "io_uring", .open = uring_open, .submit = uring_submit, .reap = uring_reap, .close = uring_close
-};
+const struct zr_io_backend zr_io_backend_uring = { .name = "io_uring",
+                                                   .open = uring_open,
+                                                   .submit = uring_submit,
+                                                   .flush = uring_flush,
+                                                   .reap = uring_reap,
+                                                   .close = uring_close };

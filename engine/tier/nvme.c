@@ -1,8 +1,8 @@
 /* nvme.c: the space of bytes: which file has what, whether a transfer went well, transfers of the calling thread
  *
- *     block ──submit──► result ──► all there ──► checked or sealed ──► DONE
+ *     block ──submit──► result ──► all there: a write is sealed ──► DONE ──► a read is verified
  *       ▲                 │ EAGAIN, EINTR, fewer bytes: the rest again       (a few times, or while bytes arrive)
- *       └─────────────────┘ nothing, EIO, ENOSPC, wrong checksum ──► FAILED
+ *       └─────────────────┘ nothing, EIO, ENOSPC ──► FAILED
  */
 #include "engine/base/clock.h"
 #include "engine/base/fault.h"
@@ -94,16 +94,17 @@ enum zr_nvme_turn zr_nvme_block_turn(struct zr_nvme *nvme, struct zr_nvme_block 
     if (block->done < block->bytes) return ZR_NVME_AGAIN;
 
     if (nvme->seal && block->way == ZR_IO_WRITE) zr_seal_end(nvme->seal, block->space_offset, block->bytes);
-    if (nvme->seal && block->way == ZR_IO_READ) {
-        *ret_code = zr_seal_check(nvme->seal, block->space_offset, block->memory, block->bytes, err);
-        if (*ret_code) {
-            zr_fail_in(err, *ret_code, "scratch file in '%s' at %" PRIu64, nvme->files[block->file].path,
-                       block->file_offset);
-            return ZR_NVME_FAILED;
-        }
-    }
     atomic_fetch_add_explicit(&nvme->moved_bytes[block->way], block->bytes, memory_order_relaxed);
     return ZR_NVME_DONE;
+}
+
+enum zr_code zr_nvme_block_verify(const struct zr_nvme *nvme, const struct zr_nvme_block *block, struct zr_error *err)
+{
+    if (!nvme->seal || block->way != ZR_IO_READ) return ZR_OK;
+    enum zr_code code = zr_seal_check(nvme->seal, block->space_offset, block->memory, block->bytes, err);
+    if (code)
+        zr_fail_in(err, code, "scratch file in '%s' at %" PRIu64, nvme->files[block->file].path, block->file_offset);
+    return code;
 }
 
 /* -- transfers of the calling thread ------------------------------------------------------------------------------- */
@@ -122,7 +123,7 @@ static enum zr_code transfer(struct zr_nvme *nvme, enum zr_io_way way, uint64_t 
             struct zr_io_request rest = zr_nvme_block_rest(&block, 0);
             turn = zr_nvme_block_turn(nvme, &block, zr_io_now(nvme->files[block.file].fd, &rest), &code, err);
         } while (turn == ZR_NVME_AGAIN);
-        if (turn == ZR_NVME_FAILED) return code;
+        if (turn == ZR_NVME_FAILED || (code = zr_nvme_block_verify(nvme, &block, err))) return code;
         offset += block.bytes;
         memory += block.bytes;
         bytes -= block.bytes;
@@ -207,7 +208,7 @@ enum zr_code zr_nvme_open(const struct zr_nvme_config *config, struct zr_nvme **
     nvme->bytes = config->bytes;
     nvme->block_bytes = config->block_bytes ? config->block_bytes : BLOCK_BYTES;
     nvme->stripe_bytes = config->stripe_bytes ? config->stripe_bytes : (uint64_t)4 * nvme->block_bytes;
-    nvme->slots = (config->depth ? config->depth : DEPTH) * config->path_count;
+    nvme->depth = (config->depth ? config->depth : DEPTH) * config->path_count;
     nvme->wish = config->engine;
     nvme->engine = config->engine == ZR_IO_THREADS ? &zr_io_backend_threads : &zr_io_backend_uring;
     nvme->buffers = config->buffers;

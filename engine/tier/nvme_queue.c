@@ -8,7 +8,9 @@
  *       at once. The head passes a put when its last block is back, a signal by firing it.
  *   Q3  While blocks fly, the thread waits in the engine only, with a limit of POLL_NS where a timeline or a new entry
  *       could let it go on earlier. While none flies it sleeps: on the timeline, or until something is put.
- *   Q4  After a failure of the device puts move nothing any more, waits and signals go on (D4). */
+ *   Q4  Checksums are computed beside the disk's work, not instead of it: a block to be written is handed over before the
+ *       next one is sealed, and a block that was read is verified after new ones have been submitted into other slots.
+ *   Q5  After a failure of the device puts move nothing any more, waits and signals go on (D4). */
 #include "engine/base/clock.h"
 #include "engine/base/fault.h"
 #include "engine/base/span.h"
@@ -56,8 +58,10 @@ struct zr_nvme_queue {
     struct zr_io io;
     uint64_t cursor, known_tail, retired;
     struct slot *slots;
-    uint32_t *free_slots;
+    uint32_t slot_count;               /* the depth, and as many again where reads are verified */
+    uint32_t *free_slots, *unverified; /* stack, ring of slot_count */
     uint32_t free_count;
+    uint64_t unverified_head, unverified_tail;
     struct zr_io_done *done;
     uint64_t busy_since_ns, traced_until_ns;
 };
@@ -87,6 +91,7 @@ static void submit_block(struct zr_nvme_queue *queue, struct entry *entry)
     if (queue->io.in_flight == 0) queue->busy_since_ns = zr_now_ns();
     struct zr_io_request rest = zr_nvme_block_rest(&slot->block, number);
     zr_io_submit(&queue->io, &rest);
+    if (queue->nvme->seal && queue->way == ZR_IO_WRITE) zr_io_flush(&queue->io); /* Q4 */
 }
 
 enum blocked { ON_ENTRIES, ON_TIMELINE, ON_SLOTS };
@@ -107,10 +112,10 @@ static enum blocked issue(struct zr_nvme_queue *queue)
         if (!entry->begun) {
             entry->begun = true;
             entry->begin_ns = entry->end_ns = zr_now_ns();
-            if (device_failed(queue)) entry->issued = entry->bytes; /* Q4 */
+            if (device_failed(queue)) entry->issued = entry->bytes; /* Q5 */
         }
         while (entry->issued < entry->bytes) {
-            if (queue->free_count == 0) return ON_SLOTS;
+            if (queue->free_count == 0 || queue->io.in_flight == queue->nvme->depth) return ON_SLOTS;
             submit_block(queue, entry);
         }
     }
@@ -145,6 +150,18 @@ static void retire(struct zr_nvme_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
+static void finish_block(struct zr_nvme_queue *queue, uint32_t number, enum zr_code code, const struct zr_error *err)
+{
+    struct entry *entry = queue->slots[number].entry;
+    if (code) {
+        if (queue->nvme->host_device) zr_device_fail(queue->nvme->host_device, code, err);
+        entry->issued = entry->bytes; /* the rest of it is not begun */
+    }
+    entry->flying--;
+    entry->end_ns = zr_now_ns();
+    queue->free_slots[queue->free_count++] = number;
+}
+
 static void block_back(struct zr_nvme_queue *queue, const struct zr_io_done *done)
 {
     struct slot *slot = &queue->slots[done->slot];
@@ -154,20 +171,23 @@ static void block_back(struct zr_nvme_queue *queue, const struct zr_io_done *don
     if (turn == ZR_NVME_AGAIN) {
         struct zr_io_request rest = zr_nvme_block_rest(&slot->block, done->slot);
         zr_io_submit(&queue->io, &rest);
-        return;
+    } else if (turn == ZR_NVME_DONE && queue->nvme->seal && queue->way == ZR_IO_READ) {
+        queue->unverified[queue->unverified_tail++ % queue->slot_count] = done->slot;
+    } else {
+        finish_block(queue, done->slot, code, &err);
     }
-    if (turn == ZR_NVME_FAILED) {
-        if (queue->nvme->host_device) zr_device_fail(queue->nvme->host_device, code, &err);
-        slot->entry->issued = slot->entry->bytes; /* the rest of it is not begun */
-    }
-    slot->entry->flying--;
-    slot->entry->end_ns = zr_now_ns();
-    queue->free_slots[queue->free_count++] = done->slot;
+}
+
+static void verify_one(struct zr_nvme_queue *queue)
+{
+    const uint32_t number = queue->unverified[queue->unverified_head++ % queue->slot_count];
+    struct zr_error err = { 0 };
+    finish_block(queue, number, zr_nvme_block_verify(queue->nvme, &queue->slots[number].block, &err), &err);
 }
 
 static void reap(struct zr_nvme_queue *queue, uint64_t timeout_ns)
 {
-    uint32_t count = zr_io_reap(&queue->io, queue->done, queue->nvme->slots, timeout_ns);
+    uint32_t count = zr_io_reap(&queue->io, queue->done, queue->slot_count, timeout_ns);
     for (uint32_t i = 0; i < count; i++)
         block_back(queue, &queue->done[i]);
     const uint64_t now_ns = zr_now_ns();
@@ -189,7 +209,7 @@ static bool sleep_until_more(struct zr_nvme_queue *queue)
 static enum zr_code open_engine(struct zr_nvme_queue *queue, struct zr_error *err)
 {
     struct zr_nvme *nvme = queue->nvme;
-    struct zr_io_setup setup = { .fd_count = nvme->file_count, .depth = nvme->slots };
+    struct zr_io_setup setup = { .fd_count = nvme->file_count, .depth = queue->slot_count };
     for (uint32_t i = 0; i < nvme->file_count; i++)
         setup.fds[i] = nvme->files[i].fd;
     pthread_mutex_lock(&nvme->lock);
@@ -226,7 +246,10 @@ static void *work(void *argument)
     for (;;) {
         enum blocked blocked = issue(queue);
         retire(queue);
-        if (queue->io.in_flight > 0) {
+        if (queue->unverified_head != queue->unverified_tail) {
+            if (queue->io.in_flight > 0) reap(queue, 0);
+            verify_one(queue);
+        } else if (queue->io.in_flight > 0) {
             reap(queue, blocked == ON_SLOTS ? LONG_NS : POLL_NS); /* Q3 */
         } else if (blocked == ON_TIMELINE) {
             const struct entry *entry = entry_at(queue, queue->cursor);
@@ -249,6 +272,7 @@ static void free_queue(struct zr_nvme_queue *queue)
     free(queue->entries);
     free(queue->slots);
     free(queue->free_slots);
+    free(queue->unverified);
     free(queue->done);
     free(queue);
 }
@@ -282,14 +306,16 @@ enum zr_code zr_nvme_queue_open(struct zr_nvme *nvme, enum zr_nvme_direction dir
     strncpy(queue->name, name, sizeof queue->name - 1);
     queue->track = nvme->trace ? zr_trace_track(nvme->trace, name) : 0;
     queue->entries = calloc(entries, sizeof *queue->entries);
-    queue->slots = calloc(nvme->slots, sizeof *queue->slots);
-    queue->free_slots = calloc(nvme->slots, sizeof *queue->free_slots);
-    queue->done = calloc(nvme->slots, sizeof *queue->done);
+    queue->slot_count = nvme->seal && direction == ZR_NVME_READ ? 2 * nvme->depth : nvme->depth;
+    queue->slots = calloc(queue->slot_count, sizeof *queue->slots);
+    queue->free_slots = calloc(queue->slot_count, sizeof *queue->free_slots);
+    queue->unverified = calloc(queue->slot_count, sizeof *queue->unverified);
+    queue->done = calloc(queue->slot_count, sizeof *queue->done);
     enum zr_code code;
-    if (!queue->entries || !queue->slots || !queue->free_slots || !queue->done) {
+    if (!queue->entries || !queue->slots || !queue->free_slots || !queue->unverified || !queue->done) {
         code = zr_fail(err, ZR_EFULL, "no memory for the nvme queue '%s'", name);
     } else {
-        while (queue->free_count < nvme->slots) {
+        while (queue->free_count < queue->slot_count) {
             queue->free_slots[queue->free_count] = queue->free_count;
             queue->free_count++;
         }

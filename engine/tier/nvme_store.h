@@ -18,7 +18,8 @@ struct zr_nvme {
     struct zr_nvme_file files[ZR_NVME_PATHS_MAX];
     uint32_t file_count;
     uint64_t bytes, stripe_bytes;
-    uint32_t block_bytes, slots; /* in flight in one queue: the configured depth for each file */
+    uint32_t block_bytes;
+    uint32_t depth; /* blocks in flight in one queue: what was configured, for each file */
     void *buffers;
     uint64_t buffer_bytes;
     struct zr_device *host_device;
@@ -51,9 +52,13 @@ void zr_nvme_block_begin(struct zr_nvme *nvme, enum zr_io_way way, uint64_t offs
                          struct zr_nvme_block *ret_block);
 struct zr_io_request zr_nvme_block_rest(const struct zr_nvme_block *block, uint32_t slot);
 
-/* Judges a result (N3, N4). FAILED: *ret_code and err say why. */
+/* Judges a result (N3). FAILED: *ret_code and err say why. DONE: all bytes are there; a read is yet to be verified. */
 enum zr_nvme_turn zr_nvme_block_turn(struct zr_nvme *nvme, struct zr_nvme_block *block, int32_t result,
                                      enum zr_code *ret_code, struct zr_error *err);
+
+/* Compares a block that was read with its seal (N4); ZR_OK where there is nothing to compare. */
+ZR_MUST_CHECK enum zr_code zr_nvme_block_verify(const struct zr_nvme *nvme, const struct zr_nvme_block *block,
+                                                struct zr_error *err);
 
 /* Adds a sentence to the warning, where it still fits. */
 void zr_nvme_warn(struct zr_nvme *nvme, const char *format, ...) ZR_PRINTF(2, 3);

@@ -54,15 +54,19 @@ static void cast(const void *args, uint64_t first, uint64_t count)
         for (uint64_t i = first; i < end; i++)
             to16[i] = zr_f32_to_bf16(from32[i]);
     } else if (a->from == ZR_F16 && a->to == ZR_F32) {
+#pragma GCC ivdep
         for (uint64_t i = first; i < end; i++)
             to32[i] = zr_f16_to_f32(from16[i]);
     } else if (a->from == ZR_F32 && a->to == ZR_F16) {
+#pragma GCC ivdep
         for (uint64_t i = first; i < end; i++)
             to16[i] = zr_f32_to_f16(from32[i]);
     } else if (a->from == ZR_BF16) {
+#pragma GCC ivdep
         for (uint64_t i = first; i < end; i++)
             to16[i] = zr_f32_to_f16(zr_bf16_to_f32(from16[i]));
     } else {
+#pragma GCC ivdep
         for (uint64_t i = first; i < end; i++)
             to16[i] = zr_f32_to_bf16(zr_f16_to_f32(from16[i]));
     }

@@ -237,6 +237,11 @@ static void hold_submit(struct zr_io *io, const struct zr_io_request *request)
     holder.requests[holder.count++] = *request;
 }
 
+static void hold_flush(struct zr_io *io)
+{
+    (void)io;
+}
+
 static uint32_t hold_reap(struct zr_io *io, struct zr_io_done *done, uint32_t room, uint64_t timeout_ns)
 {
     (void)io;
@@ -261,9 +266,12 @@ static void hold_close(struct zr_io *io)
 static void a_signal_between_transfers_does_not_hold_the_second_back(void **state)
 {
     (void)state;
-    static const struct zr_io_backend holding = {
-        .name = "holding", .open = hold_open, .submit = hold_submit, .reap = hold_reap, .close = hold_close
-    };
+    static const struct zr_io_backend holding = { .name = "holding",
+                                                  .open = hold_open,
+                                                  .submit = hold_submit,
+                                                  .flush = hold_flush,
+                                                  .reap = hold_reap,
+                                                  .close = hold_close };
     struct zr_device *device = open_host_device();
     struct zr_nvme_config config = small_config(MIB, 1, device);
     config.depth = 8;
