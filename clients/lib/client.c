@@ -99,8 +99,11 @@ static int try_default_sockets(struct zc_client *client)
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     char path[sizeof((struct sockaddr_un *)0)->sun_path + 32];
     int code = try_socket(client, SYSTEM_SOCKET);
-    if (code == ZC_OK || !runtime || !*runtime) return code;
-    snprintf(path, sizeof path, "%.100s/zerod/zerod.sock", runtime);
+    if (code == ZC_OK) return code;
+    if (runtime && *runtime)
+        snprintf(path, sizeof path, "%.100s/zerod/zerod.sock", runtime);
+    else
+        snprintf(path, sizeof path, "/tmp/zerod-%u/zerod.sock", (unsigned)geteuid());
     int second = try_socket(client, path);
     if (second == ZC_EGONE && code == ZC_EGONE)
         return zc_fail(ZC_EGONE, "no daemon at %s or %s: start one with zerod --config FILE", SYSTEM_SOCKET, path);

@@ -40,6 +40,8 @@ enum zr_purpose {
     ZR_PURPOSE_COUNT
 };
 
+const char *zr_purpose_name(enum zr_purpose purpose); /* "optimizer states" */
+
 struct zr_buffer {
     enum zr_tier tier;
     enum zr_purpose purpose;

@@ -9,16 +9,21 @@ static void add_cell(struct zr_text *out, uint64_t bytes)
     zr_text_add(out, "%13s", bytes ? zr_text_bytes(text, bytes) : "-");
 }
 
-static void add_table(const struct zr_plan *plan, struct zr_text *out)
+const char *zr_purpose_name(enum zr_purpose purpose)
 {
-    static const char *const purposes[ZR_PURPOSE_COUNT] = {
+    static const char *const names[ZR_PURPOSE_COUNT] = {
         "weights", "optimizer states", "gradients", "activations, checkpoints", "staging", "batch, tables, sums",
     };
+    return names[purpose];
+}
+
+static void add_table(const struct zr_plan *plan, struct zr_text *out)
+{
     uint64_t bytes[ZR_TIER_COUNT][ZR_PURPOSE_COUNT];
     zr_plan_bytes(plan, bytes);
     zr_text_add(out, "  %-26s%13s%13s%13s\n", "where bytes live", "device", "host", "nvme");
     for (int purpose = 0; purpose < ZR_PURPOSE_COUNT; purpose++) {
-        zr_text_add(out, "  %-26s", purposes[purpose]);
+        zr_text_add(out, "  %-26s", zr_purpose_name(purpose));
         for (int tier = 0; tier < ZR_TIER_COUNT; tier++)
             add_cell(out, bytes[tier][purpose]);
         zr_text_add(out, "\n");

@@ -71,6 +71,22 @@ static json_t *moved(const struct zr_job_facts *facts)
     return object;
 }
 
+/* Bytes by purpose and tier, as allocated. */
+static json_t *places(const struct zr_plan *plan)
+{
+    uint64_t bytes[ZR_TIER_COUNT][ZR_PURPOSE_COUNT];
+    json_t *array = json_array();
+    zr_plan_bytes(plan, bytes);
+    for (int purpose = 0; purpose < ZR_PURPOSE_COUNT; purpose++) {
+        json_t *place = json_object();
+        json_object_set_new(place, "purpose", json_string(zr_purpose_name((enum zr_purpose)purpose)));
+        for (int tier = 0; tier < ZR_TIER_COUNT; tier++)
+            json_object_set_new(place, zr_tier_name((enum zr_tier)tier), count_of(bytes[tier][purpose]));
+        json_array_append_new(array, place);
+    }
+    return array;
+}
+
 static json_t *job_object(struct zr_open_job *open)
 {
     struct zr_job_facts facts;
@@ -118,6 +134,8 @@ void zr_status_job(struct zr_open_job *open, struct zr_text *out)
     struct zr_text words = { 0 };
     zr_plan_words(zr_job_plan(open->job), &words);
     json_object_set_new(job, "plan", text_of(zr_text_c(&words)));
+    json_object_set_new(job, "places", places(zr_job_plan(open->job)));
+    json_object_set_new(job, "model_state_bytes", count_of(zr_plan_state_bytes(zr_job_plan(open->job))));
     zr_text_fini(&words);
     append(job, out);
 }
