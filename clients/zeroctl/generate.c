@@ -14,7 +14,7 @@ struct choice {
 
 struct writer {
     struct session session;
-    struct zc_batch batch; /* one row: the last tokens */
+    struct zc_batch batch; /* one row */
     float *logits;
     struct choice *choices;
     uint64_t random;
@@ -74,34 +74,27 @@ static int open_writer(struct writer *writer, struct call *call, const char *pro
     writer->choices = calloc(facts->vocabulary, sizeof *writer->choices);
     if (!writer->text || !writer->logits || !writer->choices) return call_fail(call, EXIT_FAILED, "no memory");
     memcpy(writer->text, prompt, writer->length);
+    struct zc_batch batch = { .size = sizeof batch, .rows = 1, .row_tokens = facts->sequence_length };
+    int zc = zc_batch_take(writer->session.client, &batch);
+    if (zc) return call_fail_zc(call, zc, "");
+    writer->batch = batch;
     return EXIT_DONE;
 }
 
-/* A row of the last tokens; its room is taken anew while it grows. */
-static int set_row(struct writer *writer, struct call *call)
+/* The last tokens, at the front of a whole row: what stands behind a token does not count for it. Returns its last one. */
+static uint32_t set_row(struct writer *writer)
 {
-    const uint32_t most = writer->session.facts.sequence_length;
-    const uint32_t width = writer->length < most ? (uint32_t)writer->length : most;
-    if (writer->batch.row_tokens != width) {
-        if (writer->batch.tokens) zc_batch_give_back(writer->session.client, &writer->batch);
-        writer->batch = (struct zc_batch){ .size = sizeof writer->batch, .rows = 1, .row_tokens = width };
-        int zc = zc_batch_take(writer->session.client, &writer->batch);
-        if (zc) {
-            writer->batch.tokens = NULL;
-            return call_fail_zc(call, zc, "");
-        }
-    }
+    const uint32_t width = writer->batch.row_tokens;
+    const uint32_t count = writer->length < width ? (uint32_t)writer->length : width;
     for (uint32_t i = 0; i < width; i++)
-        writer->batch.tokens[i] = writer->text[writer->length - width + i];
-    return EXIT_DONE;
+        writer->batch.tokens[i] = i < count ? writer->text[writer->length - count + i] : 0;
+    return count - 1;
 }
 
 static int write_text(struct writer *writer, struct call *call, uint64_t tokens)
 {
     for (uint64_t i = 0; i < tokens; i++) {
-        int code = set_row(writer, call);
-        if (code != EXIT_DONE) return code;
-        const uint32_t position = writer->batch.row_tokens - 1;
+        const uint32_t position = set_row(writer);
         int zc = zc_logits(writer->session.job, &writer->batch, &position, 1, writer->logits);
         if (zc) return call_fail_zc(call, zc, "");
         uint32_t token = choose(writer, &call->options, writer->session.facts.vocabulary);

@@ -73,7 +73,7 @@ static void run_zerod(const struct session *session, const struct options *optio
     _exit(EXIT_NOBODY);
 }
 
-/* What the daemon said, without its log lines (they begin with a time): `warnings_only` for one that runs. */
+/* What the daemon said, without its notes and its log lines (they begin with a time); of one that runs only warnings. */
 static void read_complaint(const struct session *session, bool warnings_only, char *ret_text, size_t room)
 {
     char path[96], line[1024];
@@ -87,7 +87,7 @@ static void read_complaint(const struct session *session, bool warnings_only, ch
         const char *text = line;
         if (strncmp(line, "zerod: ", 7) == 0) {
             text += 7;
-            wanted = !warnings_only || strncmp(text, "warning: ", 9) == 0;
+            wanted = warnings_only ? strncmp(text, "warning: ", 9) == 0 : strncmp(text, "note: ", 6) != 0;
         } else if (line[0] != ' ') {
             wanted = false;
         }
