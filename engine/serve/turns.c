@@ -61,7 +61,7 @@ static void complete(struct zr_session *session, const struct zrp_cqe *cqe, cons
     if (cqe->status) {
         char *to = (char *)session->down_area.at + session->layout.sentence_offset +
                    (size_t)zrp_ring_index(&session->cq) * ZRP_SENTENCE;
-        strncpy(to, sentence, ZRP_SENTENCE - 1);
+        memcpy(to, sentence, strnlen(sentence, ZRP_SENTENCE - 1));
         to[ZRP_SENTENCE - 1] = 0;
     }
     zrp_ring_put(&session->cq, cqe);
