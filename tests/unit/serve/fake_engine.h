@@ -88,6 +88,7 @@ FAKE enum zr_code zr_job_open(struct zr_engine *engine, const char *name, const 
     job->config = *config;
     job->model.dims = *dims;
     job->model.parameters = 1234;
+    job->plan.model = &job->model;
     job->plan.wishes.rows_per_step = FAKE_ROWS;
     job->plan.wishes.row_tokens = FAKE_ROW_TOKENS;
     fake.jobs_open++;

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 struct harness {
-    char directory[64], socket[96], text[512];
+    char directory[64], socket[96], text[768];
     struct zr_config config;
     struct zr_base_config base;
     struct zr_daemon daemon;
@@ -34,7 +34,8 @@ static inline void harness_configure(struct harness *h)
     assert_non_null(mkdtemp(h->directory));
     snprintf(h->socket, sizeof h->socket, "%s/run/zerod.sock", h->directory);
     snprintf(h->text, sizeof h->text,
-             "model: {config: {model_type: llama}}\n"
+             "model: {config: {model_type: llama, vocab_size: 257, hidden_size: 32, intermediate_size: 64,\n"
+             "  num_hidden_layers: 1, num_attention_heads: 2, max_position_embeddings: 128}}\n"
              "sequence_length: 128\n"
              "train_batch_size: 8\n"
              "optimizer: {type: AdamW, params: {lr: 1.0e-3}}\n"
