@@ -8,7 +8,7 @@
 # shellcheck shell=bash disable=SC2034
 packages_build="gcc cmake ninja-build pkg-config libc6-dev libyaml-dev libjansson-dev liburing-dev libhwloc-dev
                 libdnnl-dev libisal-dev"
-packages_test="libcmocka-dev clang libclang-rt-14-dev python3 shellcheck"
+packages_test="libcmocka-dev python3 shellcheck"
 
 phases=0 # the script says how many
 phase_number=0

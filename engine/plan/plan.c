@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *zr_purpose_name(enum zr_purpose purpose)
+{
+    static const char *const names[ZR_PURPOSE_COUNT] = {
+        "weights", "optimizer states", "gradients", "activations, checkpoints", "staging", "batch, tables, sums",
+    };
+    return names[purpose];
+}
+
 const char *zr_plane_name(enum zr_plane plane)
 {
     static const char *const names[ZR_PLANE_COUNT] = { "weight", "low", "m", "v", "gradient" };

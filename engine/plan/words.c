@@ -9,14 +9,6 @@ static void add_cell(struct zr_text *out, uint64_t bytes)
     zr_text_add(out, "%13s", bytes ? zr_text_bytes(text, bytes) : "-");
 }
 
-const char *zr_purpose_name(enum zr_purpose purpose)
-{
-    static const char *const names[ZR_PURPOSE_COUNT] = {
-        "weights", "optimizer states", "gradients", "activations, checkpoints", "staging", "batch, tables, sums",
-    };
-    return names[purpose];
-}
-
 static void add_table(const struct zr_plan *plan, struct zr_text *out)
 {
     uint64_t bytes[ZR_TIER_COUNT][ZR_PURPOSE_COUNT];
