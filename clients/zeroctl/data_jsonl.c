@@ -133,13 +133,16 @@ static int index_lines(struct call *call, struct data *data)
         if (!blank(at, bytes)) code = add_example(call, data, &room, offset, bytes);
     }
     if (code != EXIT_DONE) return code;
+    if (data->example_count == 0)
+        return call_fail(call, EXIT_FAILED, "%s: no example of two tokens or more", data->setup.path);
     const uint64_t first = (uint64_t)floor((double)data->example_count * data->setup.begin);
     const uint64_t last =
         data->setup.end >= 1 ? data->example_count : (uint64_t)floor((double)data->example_count * data->setup.end);
     data->example_count = last - first;
     memmove(data->examples, data->examples + first, data->example_count * sizeof *data->examples);
-    return data->example_count ? EXIT_DONE
-                               : call_fail(call, EXIT_FAILED, "%s: no example of two tokens or more", data->setup.path);
+    return data->example_count
+               ? EXIT_DONE
+               : call_fail(call, EXIT_FAILED, "%s: the part that counts has no example", data->setup.path);
 }
 
 /* -- rows ---------------------------------------------------------------------------------------------------------- */

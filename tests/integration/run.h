@@ -25,6 +25,12 @@
 #define ZEROCTL ZR_BINARY_DIR "/bin/zeroctl"
 #define QUICKSTART ZR_SOURCE_DIR "/config/examples/quickstart.yaml"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* everything takes ten times as long, and memory of the sanitizer's own */
+#else
+#define SANITIZED 0
+#endif
+
 enum { WORDS_MAX = 64, OUTPUT_BYTES = 1 << 16 };
 
 static char folder[64], out_text[OUTPUT_BYTES], err_text[OUTPUT_BYTES];

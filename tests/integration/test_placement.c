@@ -1,7 +1,7 @@
 /* Where the bytes live, how many threads move them and which instructions compute must not change a bit of the result. */
 #include "run.h"
 
-enum { STEPS = 6 };
+enum { STEPS = SANITIZED ? 2 : 6 };
 
 static int make_folder_with_text(void **state)
 {
@@ -40,7 +40,7 @@ static void no_placement_changes_a_bit(void **state)
         "--set zerod.optimizer.chunk=4096",
     };
     train("plain", "");
-    assert_true(printed_number("final_loss") < printed_number("first_loss"));
+    assert_true(SANITIZED || printed_number("final_loss") < printed_number("first_loss"));
     assert_true(printed_number("model_state_bytes") >= 3 * printed_number("device_budget_bytes"));
     assert_true(printed_number("nvme_bytes_written") > 0);
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
