@@ -4,6 +4,7 @@
 #include "engine/base/pool.h"
 #include <hwloc.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 
 /* MemAvailable of /proc/meminfo; 0 where it is not told. */
@@ -37,15 +38,26 @@ static void look_at_topology(struct zr_place *place, hwloc_topology_t topology)
     if (name) snprintf(place->cpu_name, sizeof place->cpu_name, "%s", name);
 }
 
+/* Loaded once and kept: a load opens every plugin of hwloc and takes longer than all else that opening a job does. */
+static hwloc_topology_t topology_once;
+
+static void load_topology(void)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0) return;
+    if (hwloc_topology_load(topology) == 0)
+        topology_once = topology;
+    else
+        hwloc_topology_destroy(topology);
+}
+
 void zr_place_look(struct zr_place *ret_place)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_topology);
     uint32_t threads = zr_pool_default_threads();
     *ret_place = (struct zr_place){ .cores = threads, .threads = threads, .numa_nodes = 1, .cpu_name = "unknown" };
-    hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology) == 0) {
-        if (hwloc_topology_load(topology) == 0) look_at_topology(ret_place, topology);
-        hwloc_topology_destroy(topology);
-    }
+    if (topology_once) look_at_topology(ret_place, topology_once);
     uint64_t group = zr_cgroup_memory_left("/proc/self/cgroup", "/sys/fs/cgroup");
     ret_place->memory_bytes = available_memory();
     if (group < ret_place->memory_bytes) ret_place->memory_bytes = group;
