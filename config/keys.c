@@ -183,7 +183,7 @@ static const struct zr_key table[] = {
     USED("scheduler.params.cycle_first_stair_count", COUNT, config.rate.cycle_first_stair_count,
          "OneCycle: stairs in the rise", RANGE(0, STEPS_MAX), .fallback = "0"),
     USED("scheduler.params.cycle_second_stair_count", COUNT, config.rate.cycle_second_stair_count,
-         "OneCycle: stairs in the fall", RANGE(0, STEPS_MAX), .fallback = "0"),
+         "OneCycle: stairs in the fall; as in the rise unless given", RANGE(0, STEPS_MAX), .fallback = "0"),
     USED("scheduler.params.decay_step_size", COUNT, config.rate.decay_step_size,
          "OneCycle: steps of the decay after the cycle", .unit = "steps", RANGE(0, STEPS_MAX), .fallback = "0"),
     USED("scheduler.params.cycle_momentum", BOOL, config.rate.cycle_momentum, "OneCycle: cycle the first beta too",

@@ -236,6 +236,12 @@ static void one_cycle(struct zr_config_report *report)
         second->origin = ZR_FROM_DERIVED;
         second->from = "cycle_first_step_size";
     }
+    if (!zr_report_given(report, "scheduler.params.cycle_second_stair_count")) {
+        struct zr_value_origin *second = zr_report_origin(report, "scheduler.params.cycle_second_stair_count");
+        config->rate.cycle_second_stair_count = config->rate.cycle_first_stair_count;
+        second->origin = ZR_FROM_DERIVED;
+        second->from = "cycle_first_stair_count";
+    }
 }
 
 void zr_rules_scheduler(const struct zr_node *root, struct zr_config_report *report)

@@ -181,7 +181,7 @@ static void update_run(struct zr_job *job, const struct zr_op_entry *op, const s
         .l2 = config->optimizer == ZR_OPTIMIZER_ADAM_L2,
         .grad_scale = (float)job->update.grad_scale,
     };
-    zr_adamw_scalars(&args, job->update.lr, job->update.beta1, config->beta2, config->eps,
+    zr_adamw_scalars(&args, job->update.lr, job->update.beta1, job->update.beta2, config->eps,
                      run->decays ? config->weight_decay : 0, job->update.number, config->bias_correction);
     zr_adamw(job->streams[op->queue], &args);
 }

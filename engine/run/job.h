@@ -36,7 +36,7 @@ struct zr_run {
 struct zr_update {
     bool pending;
     uint64_t number; /* of the update, 1 for the first */
-    double lr, beta1, grad_scale;
+    double lr, beta1, beta2, grad_scale;
 };
 
 #define ZR_SCHEDULES_MAX 16

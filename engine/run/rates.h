@@ -15,4 +15,7 @@ double zr_rate(const struct zr_config *config, uint64_t update, uint64_t max_ste
 /* beta1 of that update: OneCycle moves it, every other schedule leaves it alone. */
 double zr_rate_beta1(const struct zr_config *config, uint64_t update);
 
+/* beta2: with OneCycle's momentum DeepSpeed takes 0.99, whatever the optimizer's own is. */
+double zr_rate_beta2(const struct zr_config *config);
+
 #endif

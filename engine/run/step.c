@@ -54,6 +54,7 @@ static void decide_update(struct zr_job *job, uint64_t trained, double *ret_norm
                                       .number = number,
                                       .lr = zr_rate(&job->config, number, job->facts.max_steps),
                                       .beta1 = zr_rate_beta1(&job->config, number),
+                                      .beta2 = zr_rate_beta2(&job->config),
                                       .grad_scale = clip / (double)trained };
 }
 

@@ -246,9 +246,10 @@ static void a_schedule_has_the_parameters_of_its_type(void **state)
     assert_said("5 steps end before the warm-up of 50");
     read_json(BATCH
               "\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3,"
-              "\"cycle_first_step_size\": 100}}}");
+              "\"cycle_first_step_size\": 100, \"cycle_first_stair_count\": 5}}}");
     assert_ok();
     assert_int_equal(now->config.rate.cycle_second_step_size, 100);
+    assert_int_equal(now->config.rate.cycle_second_stair_count, 5);
     assert_true(now->config.rate.cycle_momentum);
     read_json(BATCH "\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-5}}}");
     assert_refused("scheduler.params.cycle_max_lr: missing");
