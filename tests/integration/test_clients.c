@@ -120,6 +120,22 @@ static void the_daemon_holds_little_beside_its_budgets(void **state)
     assert_int_equal(wait_for(daemon), 0);
 }
 
+/* The example of the documentation does what it says. */
+static void the_c_example_trains(void **state)
+{
+    (void)state;
+    pid_t daemon = start_zerod("");
+    char host[160];
+    snprintf(host, sizeof host, "unix://%s/sock", folder);
+    setenv("ZEROD_HOST", host, 1);
+    assert_run(run("%s/bin/example_train %s/text 3 %s/out", ZR_BINARY_DIR, folder, folder), 0);
+    unsetenv("ZEROD_HOST");
+    assert_non_null(strstr(out_text, "step 3  loss "));
+    assert_int_equal(access(in_folder("out/model.safetensors"), R_OK), 0);
+    kill(daemon, SIGTERM);
+    assert_int_equal(wait_for(daemon), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +143,7 @@ int main(void)
                                         make_text_file, remove_folder),
         cmocka_unit_test_setup_teardown(being_asked_to_stop_saves_first, make_text_file, remove_folder),
         cmocka_unit_test_setup_teardown(a_second_daemon_leaves_the_first_alone, make_text_file, remove_folder),
+        cmocka_unit_test_setup_teardown(the_c_example_trains, make_text_file, remove_folder),
         cmocka_unit_test_setup_teardown(the_daemon_holds_little_beside_its_budgets, make_text_file, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
