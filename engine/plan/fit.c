@@ -30,6 +30,26 @@ static struct zr_choices least(const struct zr_plan *plan, uint32_t micro_rows)
     };
 }
 
+static bool is_short(const struct zr_plan *plan, const struct zr_choices *choices, enum zr_tier tier)
+{
+    uint64_t used[ZR_TIER_COUNT];
+    zr_layout_measure(plan, choices, used);
+    return used[tier] > plan->machine.bytes[tier];
+}
+
+/* The least that a micro-batch of so many rows needs. The inputs of blocks lie on the host; where that is short, the last
+ * blocks' go to the device, as far as there is room. */
+static struct zr_choices start(const struct zr_plan *plan, uint32_t micro_rows)
+{
+    struct zr_choices choices = least(plan, micro_rows), next = choices;
+    while (choices.checkpoints_on_device < plan->model->dims.layers && is_short(plan, &choices, ZR_HOST)) {
+        next.checkpoints_on_device++;
+        if (is_short(plan, &next, ZR_DEVICE)) break;
+        choices = next;
+    }
+    return choices;
+}
+
 /* The text names the tier that is short, by how much, and the smallest change that helps. */
 static enum zr_code refuse(const struct zr_plan *plan, const struct zr_choices *choices, struct zr_error *err)
 {
@@ -111,12 +131,12 @@ static void spend_on_compute(const struct zr_plan *plan, struct zr_choices *choi
 enum zr_code zr_fit(const struct zr_plan *plan, struct zr_choices *ret_choices, struct zr_error *err)
 {
     const struct zr_wishes *wishes = &plan->wishes;
-    struct zr_choices choices = least(plan, wishes->micro_rows ? wishes->micro_rows : 1);
+    struct zr_choices choices = start(plan, wishes->micro_rows ? wishes->micro_rows : 1);
     if (!fits(plan, &choices)) return refuse(plan, &choices, err);
     if (wishes->micro_rows == 0)
         for (uint32_t rows = wishes->rows_per_step; rows > 1; rows--)
             if (wishes->rows_per_step % rows == 0 && (uint64_t)rows * wishes->row_tokens <= ZR_FIT_MICRO_TOKENS &&
-                try(plan, &choices, least(plan, rows)))
+                try(plan, &choices, start(plan, rows)))
                 break;
 
     struct zr_choices next = choices;
