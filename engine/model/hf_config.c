@@ -121,6 +121,9 @@ static void read_rope(struct reader *reader, struct zr_dims *dims)
     rope->factor = real_in(reader, nested, "factor", 1);
     if (rope->kind != ZR_ROPE_DEFAULT && !(rope->factor >= 1))
         fail(reader, "factor", "a number of at least 1 is needed");
+    static const char *const llama3_needs[] = { "factor", "low_freq_factor", "high_freq_factor" };
+    for (size_t i = 0; rope->kind == ZR_ROPE_LLAMA3 && i < sizeof llama3_needs / sizeof llama3_needs[0]; i++)
+        if (!find(nested, llama3_needs[i])) fail(reader, llama3_needs[i], "rope_type llama3 needs it");
     rope->low_freq_factor = real_in(reader, nested, "low_freq_factor", 1);
     rope->high_freq_factor = real_in(reader, nested, "high_freq_factor", 4);
     if (rope->kind == ZR_ROPE_LLAMA3 && !(rope->high_freq_factor > rope->low_freq_factor))
