@@ -113,16 +113,24 @@ static int open_outputs(struct training *training)
     return EXIT_DONE;
 }
 
-static void greet(const struct training *training)
+static void greet(struct training *training)
 {
     const struct zc_job_facts *facts = &training->session.facts;
     const struct options *options = &training->call->options;
     const uint64_t tokens = (uint64_t)facts->rows_per_step * facts->sequence_length;
-    call_note(training->call, "job \"%s\": %s parameters, %s tokens a step, steps %s to %s",
-              options->job ? options->job : "default", words_count(facts->parameters).text, words_count(tokens).text,
-              words_count(training->first_step + 1).text, words_count(training->target).text);
-    call_note(training->call, "data: %s, %s, %s rows of %" PRIu32 " tokens an epoch", options->data,
-              data_kind(training->data), words_count(data_rows(training->data)).text, facts->sequence_length);
+    json_t *job = report_job(&training->session, training->call);
+    call_note(training->call, "job \"%s\": %s parameters, steps %s to %s", options->job ? options->job : "default",
+              words_count(facts->parameters).text, words_count(training->first_step + 1).text,
+              words_count(training->target).text);
+    call_note(training->call,
+              "effective batch %" PRIu64 " = %" PRIu64 " x %" PRIu64 " x %" PRIu64 " sequences of %" PRIu32
+              ": %s tokens a step",
+              report_count(job, "batch/train_batch_size"), report_count(job, "batch/micro_batch_size"),
+              report_count(job, "batch/gradient_accumulation_steps"), report_count(job, "batch/ranks"),
+              facts->sequence_length, words_count(tokens).text);
+    call_note(training->call, "data: %s, %s, %s rows an epoch", options->data, data_kind(training->data),
+              words_count(data_rows(training->data)).text);
+    json_decref(job);
 }
 
 /* -- the log ------------------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ static void a_job_whose_client_was_killed_goes_on_with_the_rows_that_were_left(v
     (void)state;
     pid_t daemon = start_zerod("");
     assert_run(run(TRAIN " --save %s/whole", ZEROCTL, folder, "whole", folder, STEPS, folder), 0);
+    assert_said("effective batch 8 = 2 x 4 x 1 sequences of 128");
 
     pid_t client = start("first", TRAIN, ZEROCTL, folder, "killed", folder, STEPS);
     wait_for_step("killed", 5);
