@@ -190,6 +190,31 @@ static void odd_sizes_live_on_the_drive_to_the_same_bits(void **state)
     }
 }
 
+static double gradient_norm(int batch)
+{
+    unlink(in_folder("log"));
+    assert_run(
+        run("%s train --config %s/config.yaml --model %s/model --data %s/same.jsonl --steps 1 -q --log %s/log --set "
+            "bf16.enabled=true --set zerod.host.memory=32MiB --set train_batch_size=%d --set "
+            "gradient_accumulation_steps=%d --set train_micro_batch_size_per_gpu=1",
+            ZEROCTL, folder, folder, folder, folder, batch, batch),
+        0);
+    read_into(in_folder("log"), out_text);
+    return printed_number("grad_norm");
+}
+
+/* NUM-5: 512 equal micro-batches have the mean gradient of one; a sum in bf16 would stop growing at 256 and give half. */
+static void many_micro_batches_are_summed_without_loss(void **state)
+{
+    (void)state;
+    static const char line[] = "{\"input_ids\": [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3]}\n";
+    write_file(in_folder("same.jsonl"), line, strlen(line));
+    write_model("model", "", &embedding, "e", NULL, NULL);
+    const double one = gradient_norm(1), many = gradient_norm(512);
+    assert_true(one > 0);
+    if (fabs(many / one - 1) > 1e-3) fail_msg("norm %g of 512 micro-batches, %g of one", many, one);
+}
+
 static void refuse(const char *directory, const char *said)
 {
     const int code = evaluate(directory);
@@ -249,6 +274,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_model_of_zeros_guesses_among_exactly_its_vocabulary, make_files,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(odd_sizes_live_on_the_drive_to_the_same_bits, make_files, remove_folder),
+        cmocka_unit_test_setup_teardown(many_micro_batches_are_summed_without_loss, make_files, remove_folder),
         cmocka_unit_test_setup_teardown(broken_files_are_refused_with_file_and_tensor, make_files, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
