@@ -38,7 +38,7 @@ static char folder[64], out_text[OUTPUT_BYTES], err_text[OUTPUT_BYTES];
 static inline int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/zerod-run-XXXXXX");
+    snprintf(folder, sizeof folder, "/var/tmp/zerod-run-XXXXXX");
     assert_non_null(mkdtemp(folder));
     return 0;
 }
