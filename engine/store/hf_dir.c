@@ -161,11 +161,10 @@ static enum zr_code check_shape(const struct source *source, const struct zr_saf
     if (same)
         return zr_fail(err, ZR_EINPUT, "%s/%s: tensor '%.200s' is %s; bf16, fp16 and fp32 can be loaded",
                        source->folder, file->path, found->name, found->dtype_name);
-    char shape[96];
+    char shape[ZR_COUNT(found->shape) * 22 + 1] = ""; /* ", " and 20 digits at most */
     int length = 0;
-    for (uint32_t i = 0; i < found->rank && length < 80; i++)
+    for (uint32_t i = 0; i < found->rank; i++)
         length += snprintf(shape + length, sizeof shape - (size_t)length, "%s%" PRIu64, i ? ", " : "", found->shape[i]);
-    shape[length] = '\0';
     char wanted[64];
     snprintf(wanted, sizeof wanted, rank == 2 ? "%" PRIu64 ", %" PRIu64 : "%" PRIu64, tensor->shape[0],
              tensor->shape[1]);

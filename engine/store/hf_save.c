@@ -156,6 +156,15 @@ static enum zr_code commit(struct saver *saver, const char *name, struct zr_erro
     return ZR_OK;
 }
 
+/* Readers look for the one file first, then for an index: the other form of an older save would hide this one. */
+static enum zr_code remove_other_form(const struct saver *saver, struct zr_error *err)
+{
+    const char *other = saver->shard_count > 1 ? "model.safetensors" : "model.safetensors.index.json";
+    if (unlinkat(saver->directory_fd, other, 0) != 0 && errno != ENOENT)
+        return zr_fail(err, ZR_EIO, "%s/%s: cannot be removed: %s", saver->folder, other, strerror(errno));
+    return ZR_OK;
+}
+
 static const char *const texts[] = { "generation_config.json", "tokenizer.json", "tokenizer_config.json",
                                      "model.safetensors.index.json", "config.json" };
 
@@ -195,6 +204,7 @@ static enum zr_code write_all(struct saver *saver, struct zr_error *err)
     }
     for (unsigned i = 0; i < ZR_COUNT(texts) && !code; i++)
         if (there[i]) code = commit(saver, texts[i], err);
+    if (!code) code = remove_other_form(saver, err);
     if (!code && fsync(saver->directory_fd) != 0)
         code = zr_fail(err, ZR_EIO, "%s: cannot be synced: %s", saver->folder, strerror(errno));
     return code;
