@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_POSITIONS (1u << 28)
+#define WIDEST_HEAD 256 /* of the attention kernels */
+
 struct reader {
     const char *name;
     json_t *root;
@@ -59,17 +62,23 @@ static double real_in(struct reader *reader, const json_t *object, const char *k
     return json_number_value(value);
 }
 
-static bool truth(struct reader *reader, const char *key, bool fallback)
+static bool truth_in(struct reader *reader, const json_t *object, const char *key, bool fallback)
 {
-    json_t *value = find(reader->root, key);
+    json_t *value = find(object, key);
     if (!value) return fallback;
     if (!json_is_boolean(value)) fail(reader, key, "true or false is needed");
     return json_is_true(value);
 }
 
-static const char *word(const json_t *object, const char *key, const char *fallback)
+static bool truth(struct reader *reader, const char *key, bool fallback)
+{
+    return truth_in(reader, reader->root, key, fallback);
+}
+
+static const char *word(struct reader *reader, const json_t *object, const char *key, const char *fallback)
 {
     json_t *value = find(object, key);
+    if (value && !json_is_string(value)) fail(reader, key, "a word is needed");
     return json_is_string(value) ? json_string_value(value) : fallback;
 }
 
@@ -109,7 +118,7 @@ static void read_rope(struct reader *reader, struct zr_dims *dims)
     if (partial != 1) fail(reader, "partial_rotary_factor", "only 1 is supported");
     if (!nested) return;
 
-    const char *type = word(nested, "rope_type", word(nested, "type", "default"));
+    const char *type = word(reader, nested, "rope_type", word(reader, nested, "type", "default"));
     for (int kind = ZR_ROPE_DEFAULT; kind <= ZR_ROPE_YARN; kind++)
         if (strcmp(type, rope_names[kind]) == 0) rope->kind = kind;
     if (rope->kind == ZR_ROPE_DEFAULT && strcmp(type, "default") != 0) {
@@ -119,9 +128,9 @@ static void read_rope(struct reader *reader, struct zr_dims *dims)
         fail(reader, section, text);
     }
     rope->factor = real_in(reader, nested, "factor", 1);
-    if (rope->kind != ZR_ROPE_DEFAULT && !(rope->factor >= 1))
+    if (rope->kind != ZR_ROPE_DEFAULT && (!find(nested, "factor") || !(rope->factor >= 1)))
         fail(reader, "factor", "a number of at least 1 is needed");
-    static const char *const llama3_needs[] = { "factor", "low_freq_factor", "high_freq_factor" };
+    static const char *const llama3_needs[] = { "low_freq_factor", "high_freq_factor" };
     for (size_t i = 0; rope->kind == ZR_ROPE_LLAMA3 && i < sizeof llama3_needs / sizeof llama3_needs[0]; i++)
         if (!find(nested, llama3_needs[i])) fail(reader, llama3_needs[i], "rope_type llama3 needs it");
     rope->low_freq_factor = real_in(reader, nested, "low_freq_factor", 1);
@@ -133,10 +142,13 @@ static void read_rope(struct reader *reader, struct zr_dims *dims)
     rope->attention_factor = real_in(reader, nested, "attention_factor", 0);
     rope->mscale = real_in(reader, nested, "mscale", 0);
     rope->mscale_all_dim = real_in(reader, nested, "mscale_all_dim", 0);
-    rope->truncate = find(nested, "truncate") ? json_is_true(find(nested, "truncate")) : true;
+    rope->truncate = truth_in(reader, nested, "truncate", true);
     double original = real_in(reader, nested, "original_max_position_embeddings",
                               real_in(reader, reader->root, "original_max_position_embeddings", 0));
-    rope->original_positions = original > 0 ? (uint64_t)original : 0;
+    if (!(original >= 0 && original <= MOST_POSITIONS))
+        fail(reader, "original_max_position_embeddings", "a number of positions is needed");
+    else
+        rope->original_positions = (uint64_t)original;
     if (rope->kind == ZR_ROPE_LLAMA3 && rope->original_positions == 0)
         fail(reader, "original_max_position_embeddings", "rope_type llama3 needs it");
 }
@@ -145,7 +157,7 @@ static void read_rope(struct reader *reader, struct zr_dims *dims)
 static void read_window(struct reader *reader, struct zr_dims *dims)
 {
     bool qwen = dims->family == ZR_QWEN2 || dims->family == ZR_QWEN3;
-    uint64_t fallback = dims->family == ZR_MISTRAL && !json_object_get(reader->root, "sliding_window") ? 4096 : 0;
+    uint64_t fallback = json_object_get(reader->root, "sliding_window") ? 0 : 4096; /* null is no window */
     dims->window = 0;
     if (dims->family == ZR_LLAMA) return;
     if (qwen && !truth(reader, "use_sliding_window", false)) return;
@@ -154,6 +166,10 @@ static void read_window(struct reader *reader, struct zr_dims *dims)
     if (qwen) dims->window_layers = whole(reader, "max_window_layers", 28, 0, 1u << 20);
     json_t *types = find(reader->root, "layer_types");
     if (!types || !dims->window) return;
+    if (json_array_size(types) != dims->layers) {
+        fail(reader, "layer_types", "a list with one word for each of num_hidden_layers is needed");
+        return;
+    }
     uint32_t first = dims->layers;
     for (uint32_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
@@ -173,7 +189,7 @@ static void refuse(struct reader *reader, const char *key)
 
 static void read_llama(struct reader *reader, struct zr_dims *dims)
 {
-    static const uint32_t default_kv[] = { 0, 8, 32, 32 };
+    static const uint32_t default_kv[] = { 0, 8, 32, 32 }, default_positions[] = { 2048, 131072, 32768, 32768 };
     dims->hidden = whole(reader, "hidden_size", 0, 1, 1u << 20);
     dims->layers = whole(reader, "num_hidden_layers", 0, 1, 4096);
     dims->heads = whole(reader, "num_attention_heads", 0, 1, 4096);
@@ -185,10 +201,10 @@ static void read_llama(struct reader *reader, struct zr_dims *dims)
     bool given = find(reader->root, "head_dim") != NULL;
     if (!given && dims->family != ZR_QWEN3 && dims->hidden % dims->heads)
         fail(reader, "hidden_size", "must be a multiple of num_attention_heads where head_dim is not given");
-    dims->head_dim = whole(reader, "head_dim", head_dim ? head_dim : 1, 1, 256);
+    dims->head_dim = whole(reader, "head_dim", head_dim ? head_dim : 1, 1, WIDEST_HEAD);
     if (dims->head_dim % 2) fail(reader, "head_dim", "an even number is needed");
     if (dims->heads % dims->kv_heads) fail(reader, "num_key_value_heads", "must divide num_attention_heads");
-    dims->max_positions = whole(reader, "max_position_embeddings", 2048, 1, 1u << 28);
+    dims->max_positions = whole(reader, "max_position_embeddings", default_positions[dims->family], 1, MOST_POSITIONS);
     dims->norm_eps = real_in(reader, reader->root, "rms_norm_eps", 1e-6);
     dims->initializer_range = real_in(reader, reader->root, "initializer_range", 0.02);
     dims->tied = truth(reader, "tie_word_embeddings", false);
@@ -199,7 +215,7 @@ static void read_llama(struct reader *reader, struct zr_dims *dims)
     dims->qk_norm = dims->family == ZR_QWEN3;
     if (dims->qk_norm && bias) fail(reader, "attention_bias", "true is not supported together with q and k norms");
     dims->gated = true;
-    const char *activation = word(reader->root, "hidden_act", "silu");
+    const char *activation = word(reader, reader->root, "hidden_act", "silu");
     if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
         fail(reader, "hidden_act", "only silu is supported in this family");
     dims->attention_scale = 1 / sqrt(dims->head_dim);
@@ -214,16 +230,17 @@ static void read_gpt2(struct reader *reader, struct zr_dims *dims)
     dims->heads = dims->kv_heads = whole(reader, "n_head", 12, 1, 4096);
     dims->intermediate = whole(reader, "n_inner", 4 * (uint64_t)dims->hidden, 1, 1u << 22);
     dims->vocabulary = whole(reader, "vocab_size", 50257, 1, 1u << 26);
-    uint64_t positions = whole(reader, "n_positions", whole(reader, "n_ctx", 1024, 1, 1u << 28), 1, 1u << 28);
-    dims->max_positions = (uint32_t)positions;
+    dims->max_positions =
+        whole(reader, "n_positions", whole(reader, "n_ctx", 1024, 1, MOST_POSITIONS), 1, MOST_POSITIONS);
     if (dims->hidden % dims->heads) fail(reader, "n_embd", "must be a multiple of n_head");
     dims->head_dim = dims->hidden / dims->heads;
+    if (dims->head_dim > WIDEST_HEAD) fail(reader, "n_head", "heads wider than 256 are not supported");
     dims->norm_eps = real_in(reader, reader->root, "layer_norm_epsilon", 1e-5);
     dims->initializer_range = real_in(reader, reader->root, "initializer_range", 0.02);
     dims->tied = truth(reader, "tie_word_embeddings", true);
     dims->qkv_bias = dims->o_bias = dims->mlp_bias = dims->layernorm = true;
     dims->rope.kind = ZR_ROPE_NONE;
-    const char *activation = word(reader->root, "activation_function", "gelu_new");
+    const char *activation = word(reader, reader->root, "activation_function", "gelu_new");
     dims->gelu_erf = strcmp(activation, "gelu") == 0;
     if (!dims->gelu_erf && strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
         fail(reader, "activation_function", "only gelu_new, gelu_pytorch_tanh and gelu are supported");
@@ -244,7 +261,7 @@ enum zr_code zr_dims_read(const char *name, const char *json, uint64_t bytes, st
                            : zr_fail(err, ZR_EINPUT, "%s:%d: %s", name, at.line, at.text);
     }
     struct zr_dims dims = { .family = ZR_FAMILY_COUNT };
-    const char *type = word(reader.root, "model_type", "");
+    const char *type = word(&reader, reader.root, "model_type", "");
     for (int family = 0; family < ZR_FAMILY_COUNT; family++)
         if (strcmp(type, family_names[family]) == 0) dims.family = family;
     if (dims.family == ZR_FAMILY_COUNT) {
@@ -261,7 +278,7 @@ enum zr_code zr_dims_read(const char *name, const char *json, uint64_t bytes, st
     dims.bos = token_id(&reader, "bos_token_id");
     dims.eos = token_id(&reader, "eos_token_id");
     if (!reader.code && !(dims.norm_eps > 0 && dims.norm_eps < 1))
-        fail(&reader, "rms_norm_eps", "must lie between 0 and 1");
+        fail(&reader, dims.layernorm ? "layer_norm_epsilon" : "rms_norm_eps", "must lie between 0 and 1");
     json_decref(reader.root);
     if (!reader.code) *ret_dims = dims;
     return reader.code;
