@@ -22,6 +22,17 @@ static uint64_t last_key(uint64_t t, uint64_t length, bool causal)
     return causal ? t : length - 1;
 }
 
+/* The columns [low, high] of a tile that one of its queries sees; none where low > high. */
+struct columns {
+    int32_t low, high;
+};
+
+static inline struct columns columns_of(uint64_t first, uint64_t last, uint64_t k0)
+{
+    return (struct columns){ .low = first > k0 ? (int32_t)zr_min_u64(first - k0, TILE) : 0,
+                             .high = last < k0 ? -1 : (int32_t)zr_min_u64(last - k0, TILE - 1) };
+}
+
 struct walk { /* what an item needs */
     const void *args;
 };
@@ -34,37 +45,65 @@ struct running {
     float scores[TILE * TILE];
 };
 
+/* -inf where a row of scores is not to be seen, and the largest of the rest. Both loops run over whole tiles: columns beyond
+ * the keys are beyond what anybody sees, and a fixed length is what the compiler makes vectors of. */
+static inline float mask(float *restrict s, struct columns seen)
+{
+    float part[ZR_PARTS];
+    for (int32_t j = 0; j < TILE; j++)
+        s[j] = j < seen.low || j > seen.high ? -INFINITY : s[j];
+    for (int j = 0; j < ZR_PARTS; j++)
+        part[j] = s[j];
+    for (int i = ZR_PARTS; i < TILE; i += ZR_PARTS)
+        for (int j = 0; j < ZR_PARTS; j++)
+            part[j] = s[i + j] > part[j] ? s[i + j] : part[j];
+    float most = part[0];
+    for (int j = 1; j < ZR_PARTS; j++)
+        most = part[j] > most ? part[j] : most;
+    return most;
+}
+
+/* A row of scores becomes exp(s - most); their sum. */
+static inline float exponentials(float *restrict s, float most)
+{
+    float part[ZR_PARTS] = { 0 }, sum = 0;
+    for (int j = 0; j < TILE; j++)
+        s[j] = zr_exp(s[j] - most);
+    for (int i = 0; i < TILE; i += ZR_PARTS)
+        for (int j = 0; j < ZR_PARTS; j++)
+            part[j] += s[i + j];
+    for (int j = 0; j < ZR_PARTS; j++)
+        sum += part[j];
+    return sum;
+}
+
 /* One tile of keys [k0, k0 + keys) for queries [q0, q0 + queries). */
 static void forward_tile(const struct zr_op_attention_forward *a, struct running *r, uint64_t q0, uint64_t queries,
                          uint64_t k0, uint64_t keys, uint64_t length, const float *q, const float *k, const float *v)
 {
     const uint64_t d = a->head_dim;
+    if (keys < TILE) memset(r->scores, 0, sizeof r->scores);
     zr_cpu_product(false, true, queries, keys, d, a->scale, q + q0 * a->stride_qkv, a->stride_qkv,
                    k + k0 * a->stride_qkv, a->stride_qkv, 0, r->scores, TILE);
+    float most[TILE], shrink[TILE];
+    for (uint64_t i = 0; i < queries; i++) {
+        struct columns seen = columns_of(first_key(q0 + i, a->window), last_key(q0 + i, length, a->causal), k0);
+        float here = mask(r->scores + i * TILE, seen);
+        most[i] = r->most[i] > here ? r->most[i] : here; /* NaN stays NaN */
+    }
+    for (uint64_t i = 0; i < queries; i++)
+        shrink[i] = zr_exp(r->most[i] - most[i]);
     for (uint64_t i = 0; i < queries; i++) {
         float *s = r->scores + i * TILE;
-        uint64_t low = first_key(q0 + i, a->window), high = last_key(q0 + i, length, a->causal);
-        for (uint64_t j = 0; j < keys; j++)
-            s[j] = k0 + j < low || k0 + j > high ? -INFINITY : s[j];
-        float most = r->most[i];
-        for (uint64_t j = 0; j < keys; j++)
-            most = s[j] > most ? s[j] : most;
-        if (most == -INFINITY) { /* nothing seen yet */
+        if (most[i] == -INFINITY) { /* nothing seen yet */
             memset(s, 0, keys * sizeof *s);
             continue;
         }
-        float shrink = r->most[i] == -INFINITY ? 0 : zr_exp(r->most[i] - most), sum = 0;
-        float e[TILE];
-        for (uint64_t j = 0; j < keys; j++)
-            e[j] = zr_exp(s[j] - most);
-        for (uint64_t j = 0; j < keys; j++)
-            sum += e[j];
-        memcpy(s, e, keys * sizeof *s);
-        r->sum[i] = r->sum[i] * shrink + sum;
-        r->most[i] = most;
-        if (shrink != 1)
+        r->sum[i] = r->sum[i] * shrink[i] + exponentials(s, most[i]);
+        r->most[i] = most[i];
+        if (shrink[i] != 1)
             for (uint64_t c = 0; c < d; c++)
-                r->out[i * d + c] *= shrink;
+                r->out[i * d + c] *= shrink[i];
     }
     zr_cpu_product(false, false, queries, d, keys, 1, r->scores, TILE, v + k0 * a->stride_qkv, a->stride_qkv, 1, r->out,
                    d);
@@ -138,6 +177,10 @@ static void backward_tile(const struct zr_op_attention_backward *a, const struct
 {
     const uint64_t d = a->head_dim, stride = a->stride_qkv;
     float p[TILE * TILE], ds[TILE * TILE];
+    if (keys < TILE) { /* the loops below run over whole tiles */
+        memset(p, 0, sizeof p);
+        memset(ds, 0, sizeof ds);
+    }
     const float *dout = at->dout + q0 * a->stride_out;
     zr_cpu_product(false, true, queries, keys, d, a->scale, at->q + q0 * stride, stride, at->k + k0 * stride, stride, 0,
                    p, TILE);
@@ -145,12 +188,12 @@ static void backward_tile(const struct zr_op_attention_backward *a, const struct
     for (uint64_t i = 0; i < queries; i++) {
         float *pi = p + i * TILE, *dsi = ds + i * TILE;
         const float lse = at->lse[q0 + i], delta = at->delta[q0 + i];
-        uint64_t low = first_key(q0 + i, a->window), high = last_key(q0 + i, length, a->causal);
-        for (uint64_t j = 0; j < keys; j++) {
-            float seen = zr_exp(pi[j] - lse);
-            pi[j] = k0 + j < low || k0 + j > high ? 0 : seen;
+        struct columns seen = columns_of(first_key(q0 + i, a->window), last_key(q0 + i, length, a->causal), k0);
+        for (int32_t j = 0; j < TILE; j++) {
+            float e = zr_exp(pi[j] - lse);
+            pi[j] = j < seen.low || j > seen.high ? 0 : e;
         }
-        for (uint64_t j = 0; j < keys; j++)
+        for (int j = 0; j < TILE; j++)
             dsi[j] = pi[j] * (dsi[j] - delta) * a->scale;
     }
     zr_cpu_product(true, false, keys, d, queries, 1, p, TILE, dout, a->stride_out, 1, at->dv + k0 * stride, stride);
