@@ -26,7 +26,8 @@ void ZR_KERNEL(swiglu_forward)(struct zr_cpu_lane *lane, const void *args)
     const struct zr_op_swiglu_forward *a = args;
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
-    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = swiglu }, zr_rows_per_item(2 * a->width));
+    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = swiglu },
+     zr_rows_per_item(a->rows, 2 * a->width));
 }
 
 static void swiglu_back(const void *args, uint64_t first, uint64_t count)
@@ -50,7 +51,8 @@ void ZR_KERNEL(swiglu_backward)(struct zr_cpu_lane *lane, const void *args)
     const struct zr_op_swiglu_backward *a = args;
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
-    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = swiglu_back }, zr_rows_per_item(2 * a->width));
+    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = swiglu_back },
+     zr_rows_per_item(a->rows, 2 * a->width));
 }
 
 #define ROOT_2_OVER_PI 0.7978845608028654f

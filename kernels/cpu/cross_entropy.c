@@ -68,5 +68,6 @@ void ZR_KERNEL(cross_entropy)(struct zr_cpu_lane *lane, const void *args)
     const struct zr_op_cross_entropy *a = args;
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
-    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = rows }, zr_rows_per_item(4 * a->vocabulary));
+    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = rows },
+     zr_rows_per_item(a->rows, 4 * a->vocabulary));
 }

@@ -28,7 +28,7 @@ void ZR_KERNEL(embedding_forward)(struct zr_cpu_lane *lane, const void *args)
     const struct zr_op_embedding_forward *a = args;
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
-    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = forward }, zr_rows_per_item(a->width));
+    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = forward }, zr_rows_per_item(a->rows, a->width));
 }
 
 static void backward(const void *args, uint64_t first, uint64_t count)
@@ -83,5 +83,5 @@ void ZR_KERNEL(gather_rows)(struct zr_cpu_lane *lane, const void *args)
     const struct zr_op_gather_rows *a = args;
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
-    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = gather }, zr_rows_per_item(a->width));
+    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = gather }, zr_rows_per_item(a->rows, a->width));
 }

@@ -94,10 +94,14 @@ void ZR_KERNEL(range)(struct zr_cpu_lane *lane, const struct zr_cpu_range *range
 /* The same over rows, `rows_per_item` at a time. */
 void ZR_KERNEL(rows)(struct zr_cpu_lane *lane, const struct zr_cpu_range *range, uint64_t rows_per_item);
 
-/* Rows of `width` elements that make a decent item. */
-static inline uint64_t zr_rows_per_item(uint64_t width)
+/* Rows of `width` elements that make a decent item. The number of items is a power of two, so that kernels of different
+ * widths cut the same rows at the same places: a thread of the pool then finds them in its cache. */
+static inline uint64_t zr_rows_per_item(uint64_t rows, uint64_t width)
 {
-    return width >= ZR_CPU_ITEM ? 1 : ZR_CPU_ITEM / width;
+    uint64_t items = 1;
+    while (items < rows && items * ZR_CPU_ITEM < rows * width)
+        items *= 2;
+    return zr_max_u64(zr_divide_up(rows, items), 1);
 }
 
 #endif

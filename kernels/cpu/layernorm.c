@@ -28,7 +28,7 @@ void ZR_KERNEL(layernorm_forward)(struct zr_cpu_lane *lane, const void *args)
     const struct zr_op_layernorm_forward *a = args;
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
-    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = forward }, zr_rows_per_item(a->width));
+    (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = forward }, zr_rows_per_item(a->rows, a->width));
 }
 
 static void backward_row(const struct zr_op_layernorm_backward *a, uint64_t t, float *restrict dweight,

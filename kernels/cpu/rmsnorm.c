@@ -26,7 +26,7 @@ void ZR_KERNEL(rmsnorm_forward)(struct zr_cpu_lane *lane, const void *args)
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
     (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = forward },
-     zr_rows_per_item(a->groups * a->width));
+     zr_rows_per_item(a->rows, a->groups * a->width));
 }
 
 /* dx[r,i] = rstd (g[i] - x[i] rstd^2 mean(g x)),  g = dy weight */

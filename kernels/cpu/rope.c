@@ -26,5 +26,5 @@ void ZR_KERNEL(rope)(struct zr_cpu_lane *lane, const void *args)
     assert(a->dtype == ZR_F32);
     ZR_KERNEL(rows)
     (lane, &(struct zr_cpu_range){ .args = a, .count = a->rows, .body = turn },
-     zr_rows_per_item(a->heads * a->head_dim));
+     zr_rows_per_item(a->rows, a->heads * a->head_dim));
 }
